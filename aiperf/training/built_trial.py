@@ -53,21 +53,26 @@ class InAdvance:
     """Batches, each loaded beside the step before it; the first is loaded already."""
 
     def __init__(self, batches: Iterator[Batch], device: Device) -> None:
+        """`batches` are (examples, targets) of this rank; `aside` is a queue of the device beside that of the
+        steps."""
         self._batches, self._device, self._aside = batches, device, device.aside(BATCHES)
         self._loaded = self._next()
 
     @property
     def next(self) -> Batch:
         """Examples and targets of the next step; the same at each call until `load` is called."""
+        # What is submitted from here on waits for the copy of the batch.
         self._aside.join(*self._loaded)
         return self._loaded
 
     def load(self) -> None:
-        """To be called when the step of the batch before is submitted."""
+        """To be called when the step of the batch before is submitted. Its copy then runs beside the kernels
+        of that step."""
         with self._aside.begin():
             self._loaded = self._next()
 
     def _next(self) -> Batch:
+        """The next batch, its examples in the memory layout of the device. Raises what the loader raises."""
         examples, targets = next(self._batches)
         return self._device.arranged(examples), targets
 
@@ -105,7 +110,8 @@ class BuiltTrial:
         self.engine.release()
 
     def new_overflows(self) -> int:
-        """Steps skipped since this was last asked: the scale halves at each and never grows."""
+        """Steps skipped since this was last asked: the scale halves at each and never grows. In fp16 such a
+        step changes no weights."""
         scaler, before = self.scaler, self.overflows
         self.overflows = round(math.log2(LOSS_SCALE / scaler.get_scale())) if scaler.is_enabled() else 0
         return self.overflows - before
@@ -113,7 +119,8 @@ class BuiltTrial:
 
 def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     """The network with its starting weights and the optimizer's state on the device, and its first batch
-    loaded."""
+    loaded. It runs on the thread that prepares, while the trial before makes its steps. In a group every rank
+    builds the same network, and reads its own share of each batch."""
     device, parallel = rank.device, rank.parallel
     network = placed(start.graph, start.weights, device)
     _drop_out(network, trial.hyper.dropout)
@@ -150,7 +157,7 @@ def _drop_out(network: Network, rate: float) -> None:
     """Sets a share of what the last layer with weights reads to zero, in training only.
 
     A hook and not a layer: dropout is a hyper-parameter of the trial, and the architecture, whose operations
-    are counted, stays the same.
+    are counted, stays the same. `rate` is the share, from 0 to 1.
     """
     weighted = [module for module in network.layers if any(True for _ in module.parameters(recurse=False))]
     if rate and weighted:

@@ -1,4 +1,6 @@
-"""A driver of the conduct in real time: its threads and files, and what is left for those who do the work."""
+"""A driver of the conduct in real time: its threads and files, and what is left for those who do the work.
+`aiperf.conduct` decides what a group does next; a driver carries it out. `Worker` does it with torch,
+`PretendingWorker` by waiting."""
 
 from __future__ import annotations
 
@@ -75,12 +77,14 @@ class Driver(ABC, Generic[S, K]):
         self._recorder: Recorder | None = None
         self._lock = threading.Lock()
         self._works: SimpleQueue[Work | Exception] = SimpleQueue()
+        # One thread each, so that trials are prepared, and files written, in the order of the decisions.
         self._preparing = ThreadPoolExecutor(1, "prepare", self.enter_preparing)
         self._writing = ThreadPoolExecutor(1, "write")
         self._starts: dict[Attempt, Future[S]] = {}
 
     def take(self, event: Event) -> None:
-        """Lets the conduct decide, and begins what it asks for; from any thread, and it does not wait."""
+        """Lets the conduct decide, and begins what it asks for; from any thread, and it does not wait. Say
+        and Observe are carried out at once, all others one after the other by `work`."""
         with self._lock:
             actions = self.conduct.take(event, self.clock())
             for action in actions:  # under the lock, so that works keep the order of decisions
@@ -99,11 +103,13 @@ class Driver(ABC, Generic[S, K]):
             self._works.put(error)
 
     def work(self) -> None:
-        """Does all work until Quit, and what is left to be written."""
+        """Does all work until Quit, and what is left to be written. Raises what another thread could not
+        handle, and what the work itself raises."""
         try:
             while not isinstance(work := self.next_work(), Quit):
                 if (answer := self._do(work)) is not None:
                     self.take(answer)
+            # Waits for files that are being written: the master hears of each when it is whole.
             self._writing.shutdown()
         finally:  # an error must not wait for a file system that hangs
             self._preparing.shutdown(wait=False, cancel_futures=True)
@@ -125,13 +131,15 @@ class Driver(ABC, Generic[S, K]):
         return self._starts.pop((assign.trial.number, assign.attempt))
 
     def give_up(self, work: GiveUp) -> None:
-        """Ends the preparation of a trial that will not begin."""
+        """Ends the preparation of a trial that will not begin. One that is running goes on to its end, and
+        nobody uses what it makes."""
         key = work.assign.trial.number, work.assign.attempt
         if start := self._starts.pop(key, None):
             start.cancel()
 
     def kept(self, trial: int) -> K:
-        """What was kept of a trial: from memory if this rank trained it last, otherwise from its file."""
+        """What was kept of a trial: from memory if this rank trained it last, otherwise from its file. Raises
+        DataError as `read` does."""
         last = self.last  # the writing thread may replace it at any moment
         if last is not None and last[0] == trial:
             return last[1]
@@ -157,6 +165,7 @@ class Driver(ABC, Generic[S, K]):
                 log.error("nothing is recorded on %s: %s", self.host, error)
 
     def end_recording(self) -> None:
+        """Ends the process that records this host, if this rank has one."""
         if self._recorder is not None:
             self._recorder.close()
 
@@ -207,17 +216,20 @@ class Driver(ABC, Generic[S, K]):
         """Reads such a file. Raises DataError if it is absent or damaged."""
 
     def _act(self, action: Action) -> None:
+        """Carries out what needs no work: a message, with its age, and the start of a recording."""
         if isinstance(action, Say):
             self.send(action.aged(self.clock()))
         elif isinstance(action, Observe):
             self.observe(action)
 
     def _do(self, work: Work) -> Answer | None:
+        """Does one work, and returns the event that answers it, or None if none does."""
         if isinstance(work, MeasureCeiling):
             return Answered((self.measure_ceiling(work.seconds),))
         if isinstance(work, MeasureControl):
             return Answered((self.measure_control(work.seconds),))
         if isinstance(work, CheckDevice):
+            # No ranks are named: all of them are meant.
             mine = not work.ranks or self.place.rank in work.ranks
             return Answered((self.check_device(work.seconds),) if mine else ())
         if isinstance(work, Evaluate):
@@ -258,7 +270,8 @@ class Driver(ABC, Generic[S, K]):
 
 def sees_run(files: RunFiles, probe: str) -> bool:
     """Whether this rank sees the run directory of the master, and not another of the same name: whether the
-    probe file holds that text, or will in a moment. An empty one is not looked for."""
+    probe file holds that text, or will in a moment. An empty one is not looked for. It waits PROBE_SECONDS at
+    most."""
     until = time.monotonic() + PROBE_SECONDS
     while probe:
         try:

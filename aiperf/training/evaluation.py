@@ -1,4 +1,5 @@
-"""The network of a trial on examples that it was not trained on."""
+"""The network of a trial on examples that it was not trained on. It serves the validations of a trial, the
+test of the best network, and `validate --reevaluate`."""
 
 from __future__ import annotations
 
@@ -36,8 +37,10 @@ def evaluate(
 
     `progress` is called after each batch, `own` with the tally of this rank alone, `look` with the outputs of
     each batch and its targets. Raises NotFinite, on all ranks of the group, and then `own` is not called: a
-    validation that failed on any rank is none.
+    validation that failed on any rank is none. `split` is swept once, in parts by rank. Outputs are (n,
+    classes), or (n, positions, symbols) of text.
     """
+    # Steps that are still queued are not counted into the seconds of the evaluation.
     rank.device.synchronise()
     began = rank.clock()
     network.eval()
@@ -52,6 +55,7 @@ def evaluate(
             look(outputs, targets)
             examples += len(targets)
             progress()
+    # The first wait for the device: until here the counts stay on it.
     found = (examples, *judged.tolist())
     whole = objective.tally(*rank.parallel.total(*found))
     own(objective.tally(*found))
@@ -85,6 +89,7 @@ class Top5:
     """Images whose label is among the five highest outputs: the figure of DAWNBench's ImageNet task."""
 
     def __init__(self, network: Network, device: torch.device) -> None:
+        """The count stays on the device until `total` asks for it."""
         graph = network.graph
         self.counts = isinstance(graph.head, Classes) and graph.classes > FIVE
         """Whether it says something: of five classes or fewer every image is among them, and a text has no
@@ -106,11 +111,13 @@ def share_statistics(rank: Rank, network: Network) -> None:
     """Makes the statistics, of batch norm and of experts, the mean of those of all ranks, each of its own
     examples.
 
-    So every rank evaluates the same network, which is also the one that is kept.
+    So every rank evaluates the same network, which is also the one that is kept. It is a collective. A rank
+    alone has nothing to share.
     """
     statistics = [tensor for tensor in network.tensors().values() if not tensor.requires_grad]
     if rank.parallel.ranks == 1 or not statistics:
         return
+    # One sum over the group for all of them together.
     means = rank.parallel.sum(torch.cat([tensor.flatten() for tensor in statistics])) / rank.parallel.ranks
     for tensor, mean in zip(statistics, means.split([tensor.numel() for tensor in statistics])):
         tensor.copy_(mean.view_as(tensor))

@@ -34,7 +34,9 @@ def take_part(
 ) -> None:
     """Measures the fabric with all other ranks, if the setup asks for it, and sends this rank's part. The
     first rank says where to meet. What fails is the reason of the part; the run goes on. Raises GroupBroken
-    if the run or the group ends before that."""
+    if the run or the group ends before that. `kind` is that of the rank's device, and `send` and `receive`
+    are its connection to the master. The fabric has `setup.fabric_seconds`; once it is known, the coupled
+    control has `coupled_seconds` of its own."""
     if not setup.fabric_seconds:
         return
     door, unknown = None, "the ranks did not meet"
@@ -87,6 +89,8 @@ def _measured(
                     seconds = coupled_seconds(seconds)
                     until = time.monotonic() + seconds
                 part = known or part
+            # What it has measured is in the file; this waits for its end, and raises if it was killed or is
+            # late.
             child.answer(until - time.monotonic())
         except NotInTime:
             failed = f"no answer in {seconds:.0f} s"

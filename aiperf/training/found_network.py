@@ -40,7 +40,8 @@ def find_network(
     """Loads what a trial found. `path` is the data's folder here, or empty for the one that the run read;
     `on_host`: the examples lie in the host's memory, not on the device.
 
-    Raises what `kept_trial` raises, and DataError where the data are missing or not the run's.
+    Raises what `kept_trial` raises, and DataError where the data are missing or not the run's. `kind` is that
+    of the device, of which the first is bound.
     """
     kept = kept_trial(replay, files, number)
     config = replay.opened.config
@@ -48,6 +49,7 @@ def find_network(
     device.declare(config.training.format)
     data_config = replace(config.data, path=path or config.data.path, stage="")
     data = load(data_config, torch.device("cpu") if on_host else device.torch, config.random_seed)
+    # The manifest has the SHA-256 of the data.
     if data.manifest != dict(replay.manifest):
         raise DataError(
             f"the {config.data.name} {task_of(config.data).example}s here are not those of the run; give "
@@ -70,7 +72,8 @@ def preparation_of(replay: Replay) -> Preparation | None:
 
 def kept_trial(replay: Replay, files: RunFiles, number: int) -> Kept:
     """Raises JournalError for a trial that is not there or has not ended, and for a file that is another than
-    the run's; DataError where its weights were not kept, or cannot be read."""
+    the run's; DataError where its weights were not kept, or cannot be read. The architecture in the file must
+    be the one that the journal's morphisms give."""
     graph, path = rebuild(replay, number), files.weights(number)
     if not path.exists():
         there = ", ".join(map(str, sorted(int(each.stem) for each in files.kept_weights()))) or "none"

@@ -49,7 +49,8 @@ class Kept:
     (). With muon each tensor has its own kinds. Empty before the first step."""
 
     def grown(self, morphism: Morphism) -> Kept:
-        """What a child of this network starts from."""
+        """What a child of this network starts from. The optimizer's state is carried as well, each kind with
+        its power in POWERS."""
         state = {
             kind: morphism.carry_state(self.graph, self._of_all(arrays, POWERS[kind]), POWERS[kind])
             for kind, arrays in self.state.items()
@@ -116,4 +117,5 @@ def read_any_kept(path: Path) -> Kept:
 
 
 def _under(prefix: str, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with the prefix, without it."""
     return {name[len(prefix) :]: array for name, array in tensors.items() if name.startswith(prefix)}

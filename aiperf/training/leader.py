@@ -20,20 +20,23 @@ NO_END = -1
 
 
 def distribute(parallel: Parallel, action: OfTrial) -> OfTrial:
-    """Sends the leader's decision to the other ranks of its group. The leader calls it."""
+    """Sends the leader's decision to the other ranks of its group. The leader calls it. A collective of one
+    sum, which `follow` matches on every other rank. A rank alone sends nothing."""
     if parallel.ranks > 1:
         parallel.total(KINDS.index(type(action)), *_numbers(action))
     return action
 
 
 def follow(parallel: Parallel, assign: Assign) -> OfTrial:
-    """The leader's decision about this trial, without its reasons. Every other rank calls it."""
+    """The leader's decision about this trial, without its reasons. Every other rank calls it. It waits for
+    the leader. Raises what the group's sum raises if a rank is gone."""
     kind, segment, first, second = parallel.total(0, 0, 0, 0)
     return _action(KINDS[kind], segment, first, second, assign)
 
 
 def _numbers(action: OfTrial) -> tuple[int, int, int]:
-    """The segment of an action, and what else it says."""
+    """The segment of an action, and what else it says. Three numbers are enough for every kind; unused ones
+    are 0."""
     if isinstance(action, Begin):
         return 0, ENGINES.index(action.engine), 0
     if isinstance(action, Train):

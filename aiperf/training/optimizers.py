@@ -31,7 +31,8 @@ class Muon(PlainOptimizer):
 
     torch.optim.Muon is of matrices alone, of torch 2.9 and later, and multiplies in bf16 on any device. This
     one takes batches of matrices as well, (experts, rows, columns), each by itself. A convolution is the
-    matrix (channels, all that one channel reads).
+    matrix (channels, all that one channel reads). Every group has the same keys, whichever of the two rules
+    it follows.
     """
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
@@ -93,11 +94,15 @@ class Muon(PlainOptimizer):
 
 
 def orthogonal(matrices: Tensor, multiplied: torch.dtype) -> Tensor:
-    """U·Vᵀ of each matrix U·S·Vᵀ of (…, rows, columns), about: by products of that number type."""
+    """U·Vᵀ of each matrix U·S·Vᵀ of (…, rows, columns), about: by products of that number type. The
+    Newton-Schulz iteration needs no singular values. A tall matrix is transposed before and after, so that
+    `gram` has the shorter side."""
     a, b, c = COEFFICIENTS
     found = matrices.to(multiplied).reshape(-1, *matrices.shape[-2:])
     tall = matrices.shape[-2] > matrices.shape[-1]
     found = found.mT if tall else found
+    # The iteration converges for singular values up to 1, and the Frobenius norm is at least the largest of
+    # them.
     found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=LEAST_NORM)
     for _ in range(ITERATIONS):
         gram = found @ found.mT
@@ -135,6 +140,7 @@ def make_optimizer(
         {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
     ]
     rate, momentum, fused = hyper.learning_rate, hyper.momentum, device.kind in FUSED
+    # The momentum of the hyper-parameters is AdamW's first decay rate.
     if name == "adamw":
         return AdamW(groups, rate, (momentum, SECOND_BETA), EPSILON, fused=fused)
     if name == "muon":
@@ -147,11 +153,13 @@ def make_optimizer(
             "multiplied": torch.bfloat16 if format == "bf16" else torch.float32,
         }
         return Muon([{**group, **same, "muon": group is matrices} for group in (*groups, matrices)])
+    # Torch's defaults: momentum without dampening, and not Nesterov's.
     return SGD(groups, rate, momentum, fused=fused)
 
 
 def state_of(network: Network, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
-    """A copy by kind and tensor, on the device; empty before the first step."""
+    """A copy by kind and tensor, on the device; empty before the first step. The kinds are the keys of
+    KEYS."""
     found: dict[str, dict[str, Tensor]] = {}
     for name, tensor in network.tensors().items():
         for kind, key in KEYS.items():
@@ -165,7 +173,8 @@ def set_state(
 ) -> None:
     """Sets the state of all trained tensors, each kind where and how torch would make it itself.
 
-    Where some tensors have a momentum and others the moments of AdamW, each gets what is its own.
+    Where some tensors have a momentum and others the moments of AdamW, each gets what is its own. `state` is
+    by kind and "node.tensor", as in `Kept`; tensors without an entry begin from rest.
     """
     tensors = network.tensors()
     of_muon = {id(each) for group in optimizer.param_groups if group.get("muon") for each in group["params"]}
@@ -174,6 +183,7 @@ def set_state(
             if of_muon and (id(tensors[name]) in of_muon) != (kind == "momentum"):
                 continue
             tensor, device = tensors[name], tensors[name].device
+            # With the strides of the tensor, as torch makes its state.
             own = torch.empty_like(tensor, device="cpu")
             if kind == "step":
                 own = torch.empty(())

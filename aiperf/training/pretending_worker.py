@@ -56,6 +56,8 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
     def __init__(
         self, place: Place, assumptions: Assumptions, say: Callable[[messages.FromGroup], None]
     ) -> None:
+        """`assumptions` are how long everything takes. `say` sends a message to the master, from any
+        thread."""
         super().__init__(Conduct(), say, place)
         self.assumptions = assumptions
         self.first: queue.SimpleQueue[messages.ToGroup] = queue.SimpleQueue()
@@ -125,6 +127,7 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         return start.built
 
     def measure_ceiling(self, seconds: float) -> messages.Ceiling:
+        """Half of the assumed time is that of the ceilings, the other half that of the control."""
         self._wait_until(self.clock() + self.assumptions.startup.measuring_seconds / 2)
         return pretended_ceiling(self.pretended, self.place.rank, self.host)
 
@@ -179,19 +182,23 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         return None
 
     def _wait(self, seconds: float, working: bool = False) -> None:
-        """The next work of a trial takes so long."""
+        """The next work of a trial takes so long. `seconds` count from the end of the work before, not from
+        now."""
         self.due += seconds
         self._wait_until(self.due, working)
 
     def _wait_until(self, due: float, working: bool = False) -> None:
         """Raises Dismissed."""
         while (left := due - self.clock()) > 0:
+            # Wakes up at once if the run ends.
             if self.ended.wait(min(left, WORKING_SECONDS) if working else left):
                 raise Dismissed
             if working and left > WORKING_SECONDS:
                 self.send(messages.Working())
 
     def evaluate(self, trial: int) -> messages.Evaluated:
+        """The test takes as long as a validation of as many examples, and longer once the devices have become
+        hot."""
         learnt, of = self.kept(trial), self.pretended.manifest["test_examples"]
         now = self.clock()
         seconds = self.pretended.validate_seconds(learnt, of) * self.pretended.longer(now)
@@ -200,7 +207,7 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
 
 
 def write_learnt(path: Path, learnt: Learnt) -> str:
-    """As `write_kept`: a real file, with two numbers in place of all weights."""
+    """As `write_kept`: a real file, with two numbers in place of all weights. Raises OSError as that does."""
     examples, offset = np.array([learnt.examples], np.int64), np.array([learnt.rate_offset], np.float64)
     return write_kept(path, Kept(learnt.graph, {EXAMPLES: examples, RATE_OFFSET: offset}, {}))
 

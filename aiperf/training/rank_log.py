@@ -1,4 +1,6 @@
-"""What a rank writes down of its own work before it reports it: a second witness beside the journal."""
+"""What a rank writes down of its own work before it reports it: a second witness beside the journal. After
+the run, the rule that reads these files compares them with the segments in the journal
+(`aiperf.rules.rank_logs`)."""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ class NoLog:
     """Takes what a rank did itself where nobody will read it; its group did the sum over its ranks."""
 
     def steps(self, trial: int, attempt: int, segment: int, steps: int, examples: int) -> None:
-        """A block of steps, and the examples of them that this rank trained on."""
+        """A block of steps, and the examples of them that this rank trained on. Numbers are of this rank
+        alone, and are written before the group sums them."""
 
     def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
         """The validation that closed a segment: what this rank found of its share."""
 
     def digest(self) -> bytes:
-        """SHA-256 of all that was written so far; nothing if nobody will read it."""
+        """SHA-256 of all that was written so far; nothing if nobody will read it. Validations carry it, so
+        that the journal fixes what the file held at that moment."""
         return b""
 
 

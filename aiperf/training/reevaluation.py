@@ -37,6 +37,7 @@ class SecondResult:
 
     @property
     def agrees(self) -> bool:
+        """Whether both tallies are equal within what the task allows."""
         return self.found.agrees(self.recorded)
 
 
@@ -55,6 +56,8 @@ class Reevaluation:
 
     @property
     def agrees(self) -> bool:
+        """Whether test, validation, and the five highest answers if they were recorded, are as the journal
+        has them."""
         parts = (self.test, self.validation, self.top5)
         return all(part.agrees for part in parts if part is not None)
 
@@ -70,7 +73,8 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     """`path` is the data's folder here, or empty for the one that the run read.
 
     Raises AiperfError for a run that was not measured, JournalError where run, weights and data do not belong
-    together, DataError where one is missing.
+    together, DataError where one is missing. `kind` is that of the device on which the network is evaluated,
+    which need not be that of the run.
     """
     refuse_marked(replay.opened.origin, files.directory, "be evaluated again")
     tested = replay.tested

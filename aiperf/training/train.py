@@ -100,6 +100,7 @@ class TrainedTrial:
     """Carries out, on one rank, what the course of a trial asks for."""
 
     def __init__(self, rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
+        """`report` takes what happens on this rank in the middle of a work."""
         self._rank, self._attempt, self._report = rank, attempt, report
         self._kept: Tensors | None = None
         """Copies on the device of what is to be kept, by kind of state; the weights are the kind ""."""
@@ -131,6 +132,7 @@ class TrainedTrial:
         return Kept(self._attempt.network.graph, state.pop(""), state)
 
     def close(self) -> None:
+        """Frees what the trial holds on the device in addition to its network."""
         self._attempt.close()
 
     def _keep(self) -> None:
@@ -143,6 +145,7 @@ class TrainedTrial:
             self._unkept = error
 
     def _refuse_unkept(self) -> None:
+        """Raises the error of the last `_keep`, if there was one."""
         if self._unkept:
             raise self._unkept
 
@@ -195,7 +198,8 @@ class TrainedTrial:
         return loss_sum, examples
 
     def _validate(self, segment: int) -> ValidationDone:
-        """Evaluates the network that all ranks have in common: their statistics are averaged first."""
+        """Evaluates the network that all ranks have in common: their statistics are averaged first. Overflows
+        since the last validation belong to the segment that it closes."""
         rank, attempt = self._rank, self._attempt
         share_statistics(rank, attempt.network)
         own = partial(rank.log.answers, attempt.trial.number, attempt.number, segment)
@@ -237,7 +241,9 @@ def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
 
 
 def _backward(attempt: BuiltTrial, step: int, end: int | None) -> tuple[torch.Tensor, int]:
-    """Gradients of the step with this index, on this rank's examples: the loss and the number of examples."""
+    """Gradients of the step with this index, on this rank's examples: the loss and the number of examples.
+    `end` is the step at which the trial is to end early, if that is known: the learning rate then falls to
+    its end there."""
     examples, labels = attempt.batches.next
     for group in attempt.optimizer.param_groups:
         group["lr"] = attempt.plan.rate(step, end)
@@ -259,7 +265,8 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
     """Uses the chosen engine from this step on, if it is the first that the engine can make. One that is made
     anew for each network is checked first; all ranks of a group take it, or none.
 
-    Nothing of this is credited. Where it fails the trial goes on eagerly, and an event says so.
+    Nothing of this is credited. Where it fails the trial goes on eagerly, and an event says so. `step` is the
+    index of the step that comes next. Raises what a collective raises.
     """
     eager, parallel = attempt.engine, rank.parallel
     kind = KINDS[attempt.engine_name]
@@ -274,7 +281,8 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
 
 
 def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
-    """Makes the engine ready again where the group has moved the network's tensors: on all ranks, or none."""
+    """Makes the engine ready again where the group has moved the network's tensors: on all ranks, or none.
+    Only an engine that keeps addresses, as a captured graph does, has to be prepared again."""
     engine = attempt.engine
     with AtWork(report):
         reason = prepare_again(engine, *attempt.batches.next, rank.parallel)
@@ -286,6 +294,7 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
 
 
 def _fall_back(attempt: BuiltTrial, reason: str, report: Happened) -> None:
+    """Reports why, and lets the rest of the trial be eager."""
     report(EngineFailed(attempt.engine_name, reason))
     attempt.engine_name = Engine.name
 
@@ -306,6 +315,7 @@ class AtWork:
         self._thread.join()
 
     def _say(self) -> None:
+        """Runs on a thread of its own, because the rank's thread is inside the compiler."""
         until = perf_counter() + PREPARE_SECONDS
         while not self._done.wait(WORKING_SECONDS) and perf_counter() < until:
             self._report(Working())
@@ -318,6 +328,7 @@ class SignsOfLife:
         self._report, self._clock, self._said = report, clock, clock()
 
     def __call__(self) -> None:
+        """Called after each batch; a message is sent every WORKING_SECONDS at most."""
         if self._clock() - self._said > WORKING_SECONDS:
             self._said = self._clock()
             self._report(Working())

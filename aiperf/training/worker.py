@@ -106,6 +106,7 @@ class Worker(Driver[BuiltTrial, Kept]):
     def __init__(
         self, setup: Setup, channel: Channel, device: Device, place: Place, parallel: Parallel
     ) -> None:
+        """`device` is bound, and `parallel` has joined the group. No data are read yet."""
         self.config, self.probe = setup.config, setup.probe
         self.files = RunFiles(Path(setup.directory), salt=setup.salt)
         self.seed = graph_from_json(setup.seed_graph)
@@ -258,13 +259,15 @@ class Worker(Driver[BuiltTrial, Kept]):
         )
 
     def _settings(self) -> dict[str, str]:
+        """The settings of the environment and of the device; what is empty is left out of the journal."""
         own = {NOTE: self.device.note, NEAR: self.near}
         found = read_settings(os.environ) | self.device.traits
         return found | {name: text for name, text in own.items() if text}
 
     def measure_ceiling(self, seconds: float) -> Ceiling:
         """Measures network and engines first, then the ceilings with the number of threads that is best for
-        them. Raises WorldError if the engine that the user has chosen cannot be used."""
+        them. Raises WorldError if the engine that the user has chosen cannot be used. `seconds` are for all
+        of it; STEPS_SHARE of them is added for the engines."""
         training, device, timing = self.config.training, self.device, None
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         if training.step != EAGER:
@@ -282,6 +285,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         return measured
 
     def measure_control(self, seconds: float) -> Control:
+        """The last size that was timed is the control; the smaller ones before it are recorded with it."""
         *others, own = measure_control(
             task_of(self.config.data).control, self.device, self.config.training.format, seconds
         )
@@ -295,6 +299,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         )
 
     def check_device(self, seconds: float) -> DeviceCheck:
+        """The bits that this device computes by a fixed network, to be compared with those of equal
+        devices."""
         return check_device(self.device, self.config.training.format, self.place.rank, seconds)
 
     def enter_preparing(self) -> None:
@@ -302,7 +308,8 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     def start_of(self, assign: Assign) -> BuiltTrial:
         """Prepares on a queue of its own, and waits here for its end: no step of the trial before waits, and
-        any queue may use the results."""
+        any queue may use the results. Raises what `build` raises, for memory or files of the parent that are
+        missing."""
         queue = self.device.aside(PREPARING)
         with queue.begin():
             built = build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
@@ -313,7 +320,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         return Built(start.network.graph, start.plan)
 
     def _start_of(self, trial: Trial) -> Kept:
-        """The child's network, with the weights and optimizer state that its parent's become."""
+        """The child's network, with the weights and optimizer state that its parent's become. Morphisms are
+        applied one after the other, as the lineage has them."""
         seed = Kept(self.seed, self.seed_weights, {})
         kept = seed if trial.parent is None else self.kept(trial.parent)
         for morphism in trial.morphisms:
@@ -382,6 +390,7 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     @property
     def _running(self) -> TrainedTrial:
+        """The trial that this rank has begun."""
         assert self.trained
         return self.trained
 
@@ -415,6 +424,7 @@ class Worker(Driver[BuiltTrial, Kept]):
             self.send(event)
 
     def _failed(self, error: BaseException) -> Failed:
+        """The event of an error, with its traceback in the log of this rank."""
         failed = self.failed(error, is_out_of_memory(error))
         log.error("%s failed\n%s", self._name, failed.traceback)
         return failed
@@ -433,6 +443,7 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     @property
     def _name(self) -> str:
+        """The trial as a log and an error name it."""
         assert self.assigned
         return f"trial {self.assigned.trial.number}"
 

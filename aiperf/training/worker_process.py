@@ -42,17 +42,19 @@ class _SocketChannel:
         self._sending = threading.Lock()
 
     def send(self, message: FromGroup) -> None:
+        """Sends a message whole; a lock keeps those of two threads apart."""
         with self._sending:
             self._connection.send_bytes(pack(message))
 
     def receive(self) -> ToGroup:
+        """Waits for the next message. Raises EOFError when the other end is closed."""
         message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
         return message
 
 
 def main() -> int:
     """Serves one run. The exit code is 1 for an error that the user sees, on stderr and, if the rank could
-    still send, at the master."""
+    still send, at the master. The process ends with its parent, so that no rank is left on a device."""
     outlive()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, required=True)
@@ -98,7 +100,8 @@ def describe(kind: str, place: str) -> object:
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:
-    """Joins the ranks of the group. The leader says where to meet, and the master passes it on."""
+    """Joins the ranks of the group. The leader says where to meet, and the master passes it on. Raises
+    GroupBroken if the run ends before all have met."""
     if len(place.group) == 1:
         return Solo()
 

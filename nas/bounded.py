@@ -23,6 +23,7 @@ PIPE_SECONDS = 10.0
 """Longest wait for the next bytes of a pipe, as in
 `aiperf-hpc graph RUN 7 | aiperf-hpc count --seed /dev/stdin`."""
 BLOCK_BYTES = 1 << 20
+"""Bytes read at once, and about the size of a block of lines."""
 
 
 _KINDS = {
@@ -32,6 +33,7 @@ _KINDS = {
     stat.S_IFCHR: "it is a device",
     stat.S_IFBLK: "it is a device",
 }
+"""What a path is instead of a file, by the kind in its mode."""
 
 
 def opened(path: Path) -> BinaryIO:
@@ -92,7 +94,7 @@ def system_text(path: Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file of any size."""
+    """SHA-256 of a file of any size. As hexadecimal text. Raises OSError."""
     total = sha256()
     with opened(path) as file:
         while block := file.read(BLOCK_BYTES):
@@ -114,6 +116,7 @@ def _opened(path: Path, *kinds: int) -> int:
 
 
 def _refuse_other(path: Path, found: os.stat_result, kinds: tuple[int, ...]) -> None:
+    """Raises OSError if a file is of none of these kinds."""
     kind = stat.S_IFMT(found.st_mode)
     if kind not in kinds:
         raise _refused(path, f"{_KINDS.get(kind, 'it is something else')}, not a file")
@@ -127,4 +130,5 @@ def _next(path: Path, file: int, is_pipe: bool) -> bytes:
 
 
 def _refused(path: Path, why: str) -> OSError:
+    """The error for a file that is refused, in the form of an error of the system."""
     return OSError(errno.EINVAL, why, str(path))

@@ -40,6 +40,7 @@ class Node:
     inputs: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        """Raises ShapeError for a name that cannot be a key, or is too long for a line."""
         # Names become keys of weight files and words of error lines.
         if not self.name.isprintable() or not 1 <= len(self.name) <= LONGEST_NAME:
             raise ShapeError(
@@ -148,6 +149,7 @@ class Graph:
         return (names | _read_by(parent.nodes[gone])) <= _read_by(self.nodes[new])
 
     def _check_all_read(self) -> None:
+        """Raises ShapeError if a node other than the output is read by none."""
         unread = self.shapes.keys() - self._last_reader.keys()
         if unread != {self.output}:
             raise ShapeError(f"no node reads {', '.join(sorted(unread - {self.output}))}")
@@ -262,7 +264,8 @@ class Graph:
 
     @cached_property
     def weights(self) -> Mapping[str, Shape]:
-        """Every trained tensor, as "node.tensor"."""
+        """Every trained tensor, as "node.tensor". The shapes are those of torch: (channels out, channels in /
+        groups, height, width) of a convolution, (out, in) of a product."""
         return {
             f"{node.name}.{name}": shape
             for node, facts in zip(self.nodes, self._facts)
@@ -280,6 +283,7 @@ class Graph:
 
     @cached_property
     def num_parameters(self) -> int:
+        """Numbers in all trained tensors."""
         return sum(map(SUMS["num_parameters"], self._facts))
 
     @cached_property
@@ -289,7 +293,8 @@ class Graph:
 
     @cached_property
     def rows(self) -> Mapping[str, Row]:
-        """The table of operations for one example, by kind of layer, the loss and forks included."""
+        """The table of operations for one example, by kind of layer, the loss and forks included. The order
+        is that in which the kinds of layers first appear."""
         counts: dict[str, list[Counts]] = {}
         for charge in self._charges:
             for name, count in charge.counts:
@@ -330,7 +335,8 @@ class Graph:
 
     @cached_property
     def key(self) -> str:
-        """A hash of the architecture that does not depend on names."""
+        """A hash of the architecture that does not depend on names. It is SHA-256 as hexadecimal text. Two
+        graphs whose nodes are in another order have other keys."""
         index = {name: str(place) for place, name in enumerate(self.shapes)}
         lines = [repr(self.input)]
         lines += [
@@ -423,26 +429,33 @@ class _Facts:
 
     @cached_property
     def text(self) -> str:
+        """The layer as text, of which `Graph.key` is a hash."""
         return repr(self.layer)
 
     @cached_property
     def weights(self) -> Mapping[str, Shape]:
+        """Shapes of the trained tensors by name."""
         return self.layer.weights(*self.inputs)
 
     @cached_property
     def statistics(self) -> Mapping[str, Shape]:
+        """Shapes of the tensors that are kept but not trained, by name."""
         return self.layer.statistics(*self.inputs)
 
     @cached_property
     def table(self) -> Shape | None:
+        """Shape (symbols, features) of the embedding whose weight the layer computes with; None if it has its
+        own."""
         return self.layer.table(*self.inputs)
 
     @cached_property
     def num_parameters(self) -> int:
+        """Numbers in the trained tensors; statistics are not among them."""
         return sum(map(prod, self.weights.values()))
 
     @cached_property
     def num_activations(self) -> int:
+        """Elements that the layer puts out for one example."""
         return self.layer.num_activations(*self.inputs)
 
     @cached_property
@@ -466,10 +479,12 @@ class _Facts:
 
     @cached_property
     def charge_with_input_grad(self) -> Charge:
+        """What the layer costs for one example, with the gradient of its input."""
         return Charge(tuple(self.layer.costs(*self.inputs).items()))
 
     @cached_property
     def charge(self) -> Charge:
+        """The same where no weights stand above it, so that nobody computes the gradient of its input."""
         rows = self.charge_with_input_grad.rows
         return Charge(tuple((name, replace(cost, input_grad=Ops())) for name, cost in rows))
 
@@ -496,4 +511,5 @@ def _fork(sums: int, shape: Shape) -> Charge:
 
 @lru_cache(maxsize=1 << 4)
 def _loss(head: Head, output: Shape) -> Charge:
+    """What the loss costs for one example; the same for all graphs with this head and output."""
     return Charge((("softmax_xent", head.loss(output)),))

@@ -1,4 +1,6 @@
-"""The passes of one training step in torch's order: which tensors of the network are there at its fullest."""
+"""The passes of one training step in torch's order: which tensors of the network are there at its fullest.
+`nas.layers` state what each layer keeps. Whoever asks adds examples, weights and the state of the
+optimizer."""
 
 from __future__ import annotations
 
@@ -68,6 +70,7 @@ class _Passes:
     which comes first."""
 
     def __post_init__(self) -> None:
+        """Counts the numbers of each node's weights once; a tied layer has those of its embedding."""
         for name, shape in self.graph.weights.items():
             self._weights[name.rsplit(".", 1)[0]] += prod(shape)
         for name, embedding in self.graph.tables.items():
@@ -80,6 +83,9 @@ class _Passes:
         return WIDE * self.graph.num_parameters
 
     def forward(self) -> None:
+        """The forward pass in the order of the graph: a tensor is given back after its last reader, unless
+        the backward pass holds it."""
+        # Those of the step before are still there.
         self.gradients = self.all_gradients
         left = Counter(name for node in self.graph.nodes for name in set(node.inputs))
         self._hold(0)
@@ -171,6 +177,7 @@ class _Passes:
         return first
 
     def _reads(self, node: Node) -> list[Read]:
+        """What a node reads: the shapes, and the bytes of one number of each."""
         return [Read(self.graph.shapes[name], self._widths[name]) for name in node.inputs]
 
     def _copied_weights(self, node: Node, are_copied: bool) -> int:

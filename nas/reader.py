@@ -2,7 +2,8 @@
 
 They are built once and kept: a long run has millions of records, and to look at the fields of their classes
 each time takes longer than to read them. At the end: families of dataclasses, whose members a record calls by
-their class (layers, morphisms, events) or tells by one of their fields.
+their class (layers, morphisms, events) or tells by one of their fields. `nas.record` decodes and encodes with
+them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ Plan = Mapping[str, tuple[Reader, tuple[type, ...]]]
 """For each field its reader, and the types of values that need no reader."""
 
 SCALARS = {int: "an integer", float: "a floating-point number", str: "a string", bool: "true or false"}
+"""Types that JSON has itself, as an error calls them."""
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
@@ -76,7 +78,8 @@ def _object(kind: Any, member_of: Callable[[Any, Path], Any], tagged: bool = Fal
 
 
 def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> Any:
-    """An instance of the class. What the class itself refuses is reported with the place in the record."""
+    """An instance of the class. What the class itself refuses is reported with the place in the record.
+    Raises RecordError for a field that is missing, and what the class raises."""
     values = values_of(known, record, path, tagged)
     try:
         return kind(**values)
@@ -90,7 +93,8 @@ def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagge
 
 
 def values_of(known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> dict[str, Any]:
-    """Values by field. The key "type" of a `tagged` record is not a field."""
+    """Values by field. The key "type" of a `tagged` record is not a field. Raises RecordError for a key that
+    is no field."""
     values = {}
     for name, value in record.items():
         if name in known:
@@ -111,6 +115,9 @@ def _options(hint: Any) -> tuple[Reader, Reader]:
 
 
 def _option(of_list: Reader, of_other: Reader, optional: bool) -> Reader:
+    """The reader of a union: a list goes to one reader, anything else to the other, and None passes if it is
+    `optional`."""
+
     def read(value: Any, path: Path) -> Any:
         if optional and value is None:
             return None
@@ -120,6 +127,8 @@ def _option(of_list: Reader, of_other: Reader, optional: bool) -> Reader:
 
 
 def _scalar(hint: type, value: Any, path: Path) -> Any:
+    """A number, text or truth value of that type. A whole number is taken for a float if a float can hold it
+    exactly; a truth value is no number."""
     if hint is float and type(value) is int and abs(value) < LARGEST_EXACT_FLOAT:
         return float(value)
     if type(value) is not hint:
@@ -154,6 +163,7 @@ def _named_items(kind: Any) -> Reader:
 
 
 def _mapping(hint: Any) -> Reader:
+    """The reader of an object with any keys, whose values have one annotation."""
     of_value = reader_of(hint)
 
     def read(value: Any, path: Path) -> Mapping[str, Any]:

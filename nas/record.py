@@ -48,6 +48,7 @@ def decode_fields(kind: type[Any], record: Mapping[str, Any], path: str) -> dict
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
+    """The record of a graph: its input, its nodes in order, and its head unless it is that of images."""
     return dict(encode(graph))
 
 
@@ -63,6 +64,7 @@ def graph_from_json(record: Mapping[str, Any] | str) -> Graph:
 
 
 def _parsed(text: str) -> Any:
+    """The values of a JSON text. Raises RecordError for what is not JSON, or has a key twice."""
     try:
         return json.loads(text, object_pairs_hook=_once)
     except ValueError as error:  # also for a number of more digits than Python converts
@@ -103,6 +105,8 @@ def _written_fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _written(member: str | bool, names: tuple[tuple[str, Any], ...], value: Any) -> dict[str, Any]:
+    """The object of a dataclass. `member` is the name of its class if a record needs it, else false; `names`
+    are its fields with their defaults."""
     record: dict[str, Any] = {"type": member} if member else {}
     for name, default in names:
         content = getattr(value, name)

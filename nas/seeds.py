@@ -1,4 +1,5 @@
-"""The starting architectures, by name or from a file; those of images are written here."""
+"""The starting architectures, by name or from a file; those of images are written here. Those of text are in
+`text_seeds.py`. Each is a function from a shape and a number of classes to a Graph."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ class SeedError(ValueError):
 
 
 def resnet50(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
-    """ResNet-50 v1.5: the stride stands in the 3×3 convolution of a bottleneck (He et al., CVPR 2016;
-    v1.5 as in NVIDIA's DeepLearningExamples and MLPerf)."""
+    """ResNet-50 v1.5: the stride stands in the 3×3 convolution of a bottleneck (He et al., CVPR 2016; v1.5 as
+    in NVIDIA's DeepLearningExamples and MLPerf). The images are (channels, height, width). With 1,000 classes
+    it has 25,557,032 parameters."""
     return _imagenet(input, classes, (3, 4, 6, 3), _Draft.bottleneck, stride_in_first=False)
 
 
@@ -37,7 +39,7 @@ def resnet18(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
 
 def residual(input: Shape = (1, 32, 32), classes: int = 10, widths: tuple[int, ...] = (4, 8, 16)) -> Graph:
     """A ResNet with one basic block per stage, for images of 28² to 32²; every stage but the first halves the
-    side."""
+    side. Raises ShapeError for images that are too small for its strides."""
     draft = _Draft()
     draft.conv_bn_relu("stem", widths[0])
     for stage, width in enumerate(widths, start=1):
@@ -52,6 +54,7 @@ SEEDS: Mapping[str, Callable[..., Graph]] = {
     "residual-4-8-16": residual,
     "residual-8-16-32": partial(residual, widths=(8, 16, 32)),
 }
+"""Seeds of images by the name that `search.seed_architecture` has for them."""
 
 
 def resolve_seed(
@@ -87,6 +90,7 @@ def resolve_seed(
 
 
 def _examples(input: Shape) -> str:
+    """Examples of a shape as an error names them."""
     return f"text of {input[0]} positions" if len(input) == 1 else f"images of {input}"
 
 
@@ -117,14 +121,18 @@ class _Draft(Sketch):
     widths: dict[str, int] = field(default_factory=dict)
 
     def put(self, name: str, layer: Layer, *inputs: str) -> str:
+        """Adds a node, and notes its width: a convolution's own, or that of the node before."""
         self.widths[name] = layer.channels if isinstance(layer, Conv2d) else self.widths.get(self.last, 0)
         return super().put(name, layer, *inputs)
 
     def conv_bn(self, name: str, channels: int, kernel: int = 3, stride: int = 1, of: str = "") -> str:
+        """A convolution without bias, which the batch norm would subtract again, and the norm. `of` is what
+        it reads, if that is not the last node."""
         self.put(f"{name}.conv", Conv2d(channels, kernel, stride), *([of] if of else []))
         return self.put(f"{name}.bn", BatchNorm())
 
     def conv_bn_relu(self, name: str, channels: int, kernel: int = 3, stride: int = 1) -> str:
+        """The same with a ReLU."""
         self.conv_bn(name, channels, kernel, stride)
         return self.put(f"{name}.relu", ReLU())
 
@@ -138,12 +146,15 @@ class _Draft(Sketch):
         self.put(f"{name}.relu", ReLU())
 
     def basic(self, name: str, width: int, stride: int) -> None:
+        """The block of two 3×3 convolutions of ResNet-18 and ResNet-34; the first has the stride."""
         entry = self.last
         self.conv_bn_relu(f"{name}.1", width, 3, stride)
         self.conv_bn(f"{name}.2", width, 3)
         self.join(name, entry, width, stride)
 
     def bottleneck(self, name: str, width: int, stride: int, stride_in_first: bool = False) -> None:
+        """The block of ResNet-50: 1×1, 3×3, and 1×1 to four times the width. `stride_in_first` is v1,
+        otherwise v1.5."""
         entry = self.last
         self.conv_bn_relu(f"{name}.1", width, 1, stride if stride_in_first else 1)
         self.conv_bn_relu(f"{name}.2", width, 3, 1 if stride_in_first else stride)
@@ -151,6 +162,8 @@ class _Draft(Sketch):
         self.join(name, entry, 4 * width, stride)
 
     def classifier(self, input: Shape, classes: int) -> Graph:
+        """The graph of these nodes, with the means of all channels and one dense layer as its end. Raises
+        ShapeError if the images are too small."""
         self.put("pool", GlobalPool())
         self.put("classifier", Dense(classes))
         return Graph(input, tuple(self.nodes))

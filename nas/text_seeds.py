@@ -1,4 +1,5 @@
-"""The starting architectures of text. Symbols are bytes, and counted as classes."""
+"""The starting architectures of text. Symbols are bytes, and counted as classes. The shape of a text is
+(positions,). The tables of `TEXT_SEEDS` are joined to those of images in `seeds.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def gpt2_small_bytes(input: Shape = (1024,), classes: int = 256) -> Graph:
 
 
 def gpt_4x128(input: Shape = (64,), classes: int = 256) -> Graph:
-    """The size that nanoGPT trains on a processor: 4 blocks, 4 heads, width 128."""
+    """The size that nanoGPT trains on a processor: 4 blocks, 4 heads, width 128. The defaults are windows of
+    64 bytes."""
     return _gpt(input, classes, blocks=4, heads=4, width=128)
 
 
@@ -64,6 +66,7 @@ TEXT_SEEDS: Mapping[str, Callable[..., Graph]] = {
     "gpt-4x128": gpt_4x128,
     "gpt2-small-bytes": gpt2_small_bytes,
 }
+"""Seeds of text by the name that `search.seed_architecture` has for them."""
 
 
 @dataclass
@@ -74,12 +77,15 @@ class Sketch:
     last: str = INPUT
 
     def put(self, name: str, layer: Layer, *inputs: str) -> str:
+        """Adds a node; without `inputs` it reads the last one. Returns its name, for whoever reads it
+        later."""
         self.nodes.append(Node(name, layer, inputs or (self.last,)))
         self.last = name
         return name
 
     def attend(self, name: str, width: int, attention: Attention, bias: bool) -> None:
-        """Adds an attention that reads the last node, a normalised trunk."""
+        """Adds an attention that reads the last node, a normalised trunk. `width` is that of the trunk; keys
+        and values have the width of `groups` of its `heads`."""
         read, narrow = self.last, width * attention.groups // attention.heads
         reads = [
             self.put(f"{name}.{part}", Linear(features, bias), read)
@@ -89,13 +95,16 @@ class Sketch:
         self.put(f"{name}.out", Linear(width, bias))
 
     def predict(self, input: Shape, classes: int, norm: Layer) -> Graph:
+        """The graph of these nodes, with a last norm and one linear layer to the symbols. Raises ShapeError
+        for sizes that do not fit."""
         self.put("norm", norm)
         self.put("symbols", Linear(classes))
         return Graph(input, tuple(self.nodes), head=NextSymbol())
 
 
 def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Graph:
-    """A network built as GPT-2, whose MLPs are four times as wide as the trunk."""
+    """A network built as GPT-2, whose MLPs are four times as wide as the trunk. Norms come before attention
+    and MLP, biases are in all products but the last."""
     sketch = Sketch()
     sketch.put("embedding", Embedding(classes, width))
     trunk = sketch.put("positions", Positions())

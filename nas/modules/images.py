@@ -1,4 +1,5 @@
-"""The modules of images, of vectors, and of what takes every element by itself."""
+"""The modules of images, of vectors, and of what takes every element by itself. Images are (batch, channels,
+height, width), usually with the channels last in memory, vectors (batch, features)."""
 
 from __future__ import annotations
 
@@ -56,6 +57,7 @@ class _Padded(nn.Conv2d):
     """A convolution whose padding is part of its image."""
 
     margin = (0, 0)
+    """Rows and columns of zeros that are added on each side, set when the module is made."""
 
     def forward(self, images: Tensor) -> Tensor:
         height, width = self.margin
@@ -63,11 +65,15 @@ class _Padded(nn.Conv2d):
 
 
 class _Concatenation(nn.Module):
+    """Joins images along their channels."""
+
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.cat(inputs, dim=1)
 
 
 class _Mean(nn.Module):
+    """Images (batch, channels, height, width) to the means of their channels, (batch, channels)."""
+
     def forward(self, images: Tensor) -> Tensor:
         return images.mean(dim=(2, 3))
 
@@ -92,6 +98,8 @@ class _Shuffle(nn.Module):
 
 
 class _Gate(nn.Module):
+    """Images times 2 · sigmoid(z), with z (batch, channels). The factor is 1 for z = 0."""
+
     def forward(self, images: Tensor, z: Tensor) -> Tensor:
         return images * (2 * torch.sigmoid(z))[:, :, None, None]
 
@@ -99,6 +107,7 @@ class _Gate(nn.Module):
 @module_of.register
 def _(layer: Conv2d, *inputs: Shape) -> nn.Module:
     how = layer.executed(*inputs)
+    # `Executed` says why torch is asked in one of three ways.
     kind = _StridedPixels if how.by_pixels else nn.Conv2d if how.margin is None else _Padded
     module = kind(
         inputs[0][0],

@@ -27,7 +27,7 @@ def module_of(layer: Layer, *inputs: Shape) -> nn.Module:
 
 
 class Sum(nn.Module):
-    """The sum of two or more tensors."""
+    """The sum of two or more tensors. All have one shape."""
 
     inplace = False
     """Whether it may be made in the memory of the first; set by the network, as that of a ReLU."""
@@ -48,6 +48,8 @@ class Tied(nn.Module):
     """Set by the network. In a tuple, so that its weight is not a parameter of two modules."""
 
     def __init__(self, features: int, bias: bool) -> None:
+        """The weight is (features, features of the embedding), and the embedding's own; only the bias is this
+        module's."""
         super().__init__()
         self.bias = nn.Parameter(torch.empty(features)) if bias else None
 

@@ -23,6 +23,7 @@ class Network(nn.Module):
     """
 
     def __init__(self, graph: Graph) -> None:
+        """Raises MissingReading if a layer has no module."""
         super().__init__()
         self.graph = graph
         with torch.device("meta"):  # no time for random weights that `load` overwrites
@@ -30,6 +31,8 @@ class Network(nn.Module):
         # Not get_default_device(): before torch 2.7 it passes over `with torch.device(…)`.
         self.layers = nn.ModuleList(modules).to_empty(device=torch.empty(0).device)
         for node, module in zip(graph.nodes, modules):
+            # The modules that can write over what they read; `may_overwrite` says whether anybody else needs
+            # that.
             if isinstance(module, (nn.ReLU, nn.ReLU6, Sum)):
                 module.inplace = graph.may_overwrite(node.inputs[0])
         module_named = {node.name: module for node, module in zip(graph.nodes, modules)}
@@ -41,6 +44,8 @@ class Network(nn.Module):
         """What `forward` runs, in order. It may be replaced by steps that compute the same."""
 
     def forward(self, examples: Tensor) -> Tensor:
+        """The logits of a batch. The dead are deleted at once, so that in validation no tensor outlives its
+        last reader."""
         values: dict[int, Tensor] = {0: examples}
         for module, reads, place, dead in self.plan:
             values[place] = module(*[values[index] for index in reads])
@@ -59,7 +64,8 @@ class Network(nn.Module):
         self._apply(moved)  # type: ignore[no-untyped-call]
 
     def tensors(self) -> dict[str, Tensor]:
-        """The live parameters, then the live statistics, by name."""
+        """The live parameters, then the live statistics, by name. Names and order are those of the graph's
+        weights and statistics."""
         modules = {node.name: module for node, module in zip(self.graph.nodes, self.layers)}
         found: dict[str, Tensor] = {}
         for name in (*self.graph.weights, *self.graph.statistics):
@@ -100,7 +106,8 @@ def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """The values on the device, without waiting for it: only a copy from pinned memory does not."""
+    """The values on the device, without waiting for it: only a copy from pinned memory does not. Pinned
+    memory lets the device copy by itself."""
     if values.device.type != "cpu" or device.type in ("cpu", "mps"):
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)

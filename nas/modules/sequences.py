@@ -45,11 +45,15 @@ class _Positions(nn.Module):
 
 
 class _Squares(nn.Module):
+    """The square of the ReLU, element by element."""
+
     def forward(self, values: Tensor) -> Tensor:
         return relu(values).square()
 
 
 class _Pairs(nn.Module):
+    """The product of two tensors of one shape, element by element."""
+
     def forward(self, values: Tensor, gates: Tensor) -> Tensor:
         return values * gates
 
@@ -58,6 +62,7 @@ class CausalAttention(nn.Module):
     """Attention of positions to those before them, in torch's own fused kernel where there is one."""
 
     def __init__(self, layer: Attention, positions: int, width: int) -> None:
+        """`positions` is the most that a text has, `width` the features of a head."""
         super().__init__()
         self.layer = layer
         self.positions = positions
@@ -69,6 +74,8 @@ class CausalAttention(nn.Module):
             self.key_norm = nn.Parameter(torch.empty(width))
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Queries (batch, positions, features), keys and values (batch, positions, groups · width) to (batch,
+        positions, features). Norms of heads come before the rotation."""
         q, k, v = self.heads(queries), self.heads(keys), self.heads(values)
         if self.layer.head_norm:
             q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
@@ -91,7 +98,8 @@ class CausalAttention(nn.Module):
         return mixed.transpose(1, 2).flatten(2)
 
     def _normed(self, values: Tensor, scale: Tensor) -> Tensor:
-        """In the wider of both formats, and rounded once."""
+        """In the wider of both formats, and rounded once. `values` are (batch, heads, positions, width),
+        `scale` (width,)."""
         wide = values.to(torch.promote_types(values.dtype, scale.dtype))
         return rms_norm(wide, (self.width,), scale, HEAD_NORM_EPSILON).to(values.dtype)
 
@@ -108,7 +116,8 @@ class CausalAttention(nn.Module):
         return torch.unflatten(values, 2, (-1, self.width)).transpose(1, 2)
 
     def turns_like(self, values: Tensor) -> Tensor:
-        """Made once for a device and a format: as a buffer it would be cast and stored with the weights."""
+        """Cosines and sines of the rotary positions, (2, positions, width / 2). They are made once for a
+        device and a format: as a buffer they would be cast and stored with the weights."""
         format = torch.promote_types(values.dtype, torch.float32)
         if self._turns is None or (self._turns.device, self._turns.dtype) != (values.device, format):
             table = _turns(self.positions, self.width, self.layer.rotary)
@@ -118,7 +127,11 @@ class CausalAttention(nn.Module):
 
 
 class _Mixture(nn.Module):
-    """Rows are sorted by their expert, each of which makes its own in one product."""
+    """Rows are sorted by their expert, each of which makes its own in one product.
+
+    Each position chooses some experts by its scores, and their outputs are added up by the softmax over the
+    chosen scores. The balance changes the choice only, not the shares, so no gradient passes through it.
+    """
 
     router: Tensor
     gate: Tensor
@@ -137,6 +150,7 @@ class _Mixture(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         rows = values.flatten(0, -2)
         scores = linear(rows, self.router)
+        # The balance is added for the choice alone: Wang et al., as above.
         which = (scores.detach() + self.balance).topk(self.chosen).indices
         wide = torch.promote_types(scores.dtype, torch.float32)
         shares = scores.gather(1, which).softmax(1, dtype=wide)
@@ -146,6 +160,7 @@ class _Mixture(nn.Module):
         )
         if self.training:
             self._balance(load)
+        # Stable: rows of one expert stay in the order of their positions.
         order = chosen.argsort(stable=True)
         made = self._made(rows[order // self.chosen], self._numbers(load, len(order)))
         outputs = made[order.argsort()].unflatten(0, (-1, self.chosen))
@@ -153,7 +168,8 @@ class _Mixture(nn.Module):
         return torch.unflatten(mixed, 0, values.shape[:-1])
 
     def _numbers(self, load: Tensor, rows: int) -> list[int]:
-        """How many rows each expert has. The meta device knows none, and then the first has them all."""
+        """How many rows each expert has. The meta device knows none, and then the first has them all. On an
+        accelerator this waits for the device."""
         return [rows] + [0] * (len(load) - 1) if load.is_meta else load.tolist()
 
     def _made(self, rows: Tensor, load: list[int]) -> Tensor:
@@ -174,13 +190,15 @@ class _Mixture(nn.Module):
 
 
 def _turns(positions: int, width: int, base: float) -> np.ndarray:
-    """Cosines and sines, (2, positions, width / 2). In fp64: angles in fp32 lose digits at late positions."""
+    """Cosines and sines, (2, positions, width / 2). In fp64: angles in fp32 lose digits at late positions.
+    The formula is that of Su et al., "RoFormer" (arXiv:2104.09864): angle = position · base^(−2i / width)."""
     angles = np.outer(np.arange(positions), base ** (-np.arange(0, width, 2) / width))
     return np.stack((np.cos(angles), np.sin(angles)))
 
 
 def _turned(values: Tensor, turns: Tensor) -> Tensor:
-    """Multiplied in the wider of both formats, and rounded once."""
+    """Multiplied in the wider of both formats, and rounded once. Pairs are (first half, second half) of a
+    head's features; `turns` are cosines and sines."""
     cosines, sines = turns.unbind()
     first, second = values.chunk(2, dim=-1)
     pairs = (first * cosines - second * sines, first * sines + second * cosines)

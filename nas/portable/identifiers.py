@@ -20,18 +20,20 @@ register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule share_
 to_empty train training type xpu zero_grad
 """
 OF_THE_FILE = "self torch nn F Path Tensor load load_file Network attention Experts images symbols logits"
+"""Names that the exported file uses itself (`torch_file.py`)."""
 TAKEN = frozenset([*OF_MODULES.split(), *OF_THE_FILE.split(), *keyword.kwlist, *keyword.softkwlist])
+"""Names that no node can have; such a node gets a number at its end."""
 
 
 class PortableError(ValueError):
-    """A network that the other program has no room for."""
+    """A network that the other program has no room for. Its message says the limit."""
 
 
 def identifiers(graph: Graph) -> Mapping[str, str]:
     """A name in Python for each tensor of the graph: block1_1_conv for "block1.1.conv".
 
     They have ASCII letters, digits and underscores only, so that a file made of anybody's graph holds nothing
-    but names.
+    but names. A node whose name is taken, or equals another's after that, gets the next free number.
     """
     taken = {*TAKEN, graph.head.input_name}
     found = {INPUT: graph.head.input_name}

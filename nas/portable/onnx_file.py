@@ -1,4 +1,5 @@
-"""A network as an ONNX file, its weights inside."""
+"""A network as an ONNX file, its weights inside. ONNX's operators for each layer are in `nas.layers`; the
+library onnx is imported only when a file is made."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ little."""
 
 
 def operators(graph: Graph, weights: Weights) -> Written:
-    """The network in operators of ONNX. Raises MissingReading for a layer that does not state its own."""
+    """The network in operators of ONNX. Raises MissingReading for a layer that does not state its own.
+    Operators are in the order of the graph, and tensors are named by Python names of nodes
+    (`identifiers`)."""
     draft, names = Written(), identifiers(graph)
     for node in graph.nodes:
         reads = graph.reads(node)
@@ -50,6 +53,7 @@ def onnx_file(graph: Graph, weights: Weights, told: Mapping[str, str]) -> bytes:
         helper.make_node(
             each.kind,
             each.inputs,
+            # The output of the file has one name, whatever the last node is called.
             ["logits" if name == output else name for name in each.outputs],
             name=each.outputs[0],
             **each.attributes,
@@ -72,5 +76,7 @@ def onnx_file(graph: Graph, weights: Weights, told: Mapping[str, str]) -> bytes:
         opset_imports=[helper.make_opsetid("", OPERATOR_SET)],
     )
     helper.set_model_props(whole, dict(told))
+    # With the inference of shapes: an operator whose shapes do not fit is found here, not by the user's
+    # runtime.
     onnx.checker.check_model(whole, full_check=True)
     return bytes(whole.SerializeToString())

@@ -28,7 +28,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class TextPreparation(Preparation):
-    """Bytes, each of which is a symbol."""
+    """Bytes, each of which is a symbol. Raises ValueError for fewer than one position."""
 
     positions: int
     """The most bytes that a network reads at once."""
@@ -51,7 +51,11 @@ class TextPreparation(Preparation):
 @dataclass(frozen=True)
 class ImagePreparation(Preparation):
     """Pixels as bytes from 0 to 255, scaled bilinearly with antialiasing and rounded, less the mean, over the
-    deviation: of square images in an array, or of the centred square of those in files."""
+    deviation: of square images in an array, or of the centred square of those in files.
+
+    Raises ValueError for numbers that no preparation has: a deviation that is not positive, a share above 1,
+    or mean and deviation of different lengths.
+    """
 
     size: int
     """Side of the square that the network reads, in pixels."""
@@ -102,9 +106,12 @@ class ImagePreparation(Preparation):
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels, by channels."""
 INTERPOLATION = "bilinear with antialiasing (Pillow's BILINEAR), rounded to bytes"
+"""How pixels are scaled, as the metadata of ONNX say it."""
 NORMALISED = """\
     mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in ({mean}, {deviation}))
 """
+"""Lines of `prepare` that both forms for images share; {mean} and {deviation} are lists, one number per
+channel."""
 ARRAYS = (
     '''\
 def prepare(images: Tensor) -> Tensor:
@@ -122,13 +129,17 @@ def prepare(images: Tensor) -> Tensor:
 
 """
 )
+"""The function for images in an array, with a place for each number."""
 ONE_STEP = """\
     image = image.resize(({size}, {size}), bilinear, centred(image, {crop}))
 """
+"""The line that scales an image from its file at once."""
 TWO_STEPS = """\
     image = image.resize(({packed}, {packed}), bilinear, centred(image, 1.0)).crop({corners})
     image = image.resize(({size}, {size}), bilinear)
 """
+"""The lines for images that were packed: first to the packed side, then to that of the network, as in the
+run."""
 FILES = (
     '''\
 def prepare(path: Path) -> Tensor:
@@ -157,6 +168,7 @@ def prepare(path: Path) -> Tensor:
 
 """
 )
+"""The function for one image file, with a place for the lines that scale it."""
 TEXT = '''\
 def prepare(text: bytes) -> Tensor:
     """A text as the network reads it (1 × positions): its bytes, as whole numbers from 0 to 255. The logits
@@ -167,3 +179,4 @@ def prepare(text: bytes) -> Tensor:
 
 
 '''
+"""The function for a text, with a place for the number of positions."""

@@ -56,10 +56,12 @@ def torch_file(graph: Graph, told: Mapping[str, str], preparation: Preparation |
     """The file's text. `told` stands in its docstring, a line for each. With a `preparation` it has a
     function that makes the input of an example.
 
-    Raises MissingReading for a layer that does not state its line.
+    Raises MissingReading for a layer that does not state its line. `told` may come from a stranger's run:
+    `_harmless` keeps it from ending the docstring.
     """
     names = identifiers(graph)
     lines = {node.name: node.layer.torch_line(*graph.reads(node)) for node in graph.nodes}
+    # Layers without parameters may be a call in `forward` alone.
     made = [f"self.{names[name]} = {line.made}" for name, line in lines.items() if line.made]
     computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
     helpers = list(dict.fromkeys(text for line in lines.values() for text in line.helpers))
@@ -84,7 +86,8 @@ def torch_file(graph: Graph, told: Mapping[str, str], preparation: Preparation |
 
 
 def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
-    """The weights under the names by which `load_state_dict` of that file knows them."""
+    """The weights under the names by which `load_state_dict` of that file knows them. They are those of the
+    file of safetensors beside it, in the shapes of the graph."""
     names = identifiers(graph)
     lines = {node.name: node.layer.torch_line(*graph.reads(node)) for node in graph.nodes}
     found = {}
@@ -107,10 +110,12 @@ def _computed(graph: Graph, node: Node, line: TorchLine, names: Mapping[str, str
 
 
 def _uses(*parts: list[str]) -> bool:
+    """Whether any of these lines needs the import of `torch.nn.functional`."""
     return any("F." in text for part in parts for text in part)
 
 
 def _shown(shape: Shape) -> str:
+    """A shape as the file's comments write it."""
     return " × ".join(map(str, shape))
 
 

@@ -54,7 +54,7 @@ SEEDS: Mapping[str, Callable[..., Graph]] = {
     "residual-4-8-16": residual,
     "residual-8-16-32": partial(residual, widths=(8, 16, 32)),
 }
-"""Seeds of images by the name that `search.seed_architecture` has for them."""
+"""Seeds of images by the name that `seed_architecture` has for them."""
 
 
 def resolve_seed(

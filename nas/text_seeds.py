@@ -66,7 +66,7 @@ TEXT_SEEDS: Mapping[str, Callable[..., Graph]] = {
     "gpt-4x128": gpt_4x128,
     "gpt2-small-bytes": gpt2_small_bytes,
 }
-"""Seeds of text by the name that `search.seed_architecture` has for them."""
+"""Seeds of text by the name that `seed_architecture` has for them."""
 
 
 @dataclass

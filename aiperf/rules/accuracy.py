@@ -13,7 +13,8 @@ from aiperf.tasks.task import Task
 
 
 def accuracy(evidence: Evidence) -> Inspection:
-    """The best on validation is tested, on all examples, and is not better there than it can honestly be."""
+    """The best on validation is tested, on all examples, and is not better there than it can honestly be.
+    What is only unlikely leaves the rule unknown, which costs the class; it makes no run INVALID."""
     replay = evidence.replay
     contradictions = [*_validated(replay), *_tested(replay)]
     test = "the best network was not tested" if replay.tested is None else "the best network was tested"
@@ -113,6 +114,7 @@ def _tested(replay: Replay) -> Iterator[str]:
             yield f"{tested.top5} top-5 answers are correct in the test, which contradicts {tally}"
     # The test is made after the span, and its line is among the last of its leg.
     room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
+    # The clocks of master and rank may drift apart, and the report is written after the end.
     if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
         yield f"the test took {tested.seconds:.6g} s, but the run has {room:.3f} s after its end"
 
@@ -130,4 +132,5 @@ def _otherwise_asked(replay: Replay, tally: Tally) -> str:
 
 
 def _task(replay: Replay) -> Task:
+    """The task whose examples the run read."""
     return task_of(replay.opened.config.data)

@@ -25,7 +25,8 @@ from nas.products import least_products
 # One block of steps, or one validation, may run at a much better moment than the measurement did.
 MOST_OF_A_PIECE = 4.0
 MOST_COUPLED = 1.25
-"""Coupled share above which something else slowed down the devices while each trained by itself."""
+"""Coupled share above which something else slowed down the devices while each trained by itself. The
+gradients of coupled steps are sent in addition, so an honest share is at most about 1."""
 
 
 def fast_controls(replay: Replay, network: ControlNetwork) -> Iterator[int]:
@@ -66,7 +67,9 @@ def coupled_faults(leg: Leg, format: str, network: ControlNetwork) -> Iterator[s
 
 
 def coupled_doubt(leg: Leg, network: ControlNetwork) -> str:
-    """What other measurements of the leg contradict in a coupled control that is known; empty if nothing."""
+    """What other measurements of the leg contradict in a coupled control that is known; empty if nothing. A
+    doubt makes the coupled control unknown, and is no contradiction. The fabric and its coupled control must
+    be known."""
     fabric = leg.fabric
     assert fabric is not None
     coupled, share = fabric.coupled, coupled_share(fabric)
@@ -96,7 +99,7 @@ def rung_faults(
     name: str, device: str, rung: Rung, ready: Ready | None, format: str, network: ControlNetwork
 ) -> Iterator[str]:
     """Checks one rung: the task has this network, the examples have a possible size, and the device can be so
-    fast."""
+    fast. `ready` is what the rank stated of its device; None if it was never ready."""
     used = network.named(rung.network)
     if rung.network and used is network:
         yield f"{name} used the network {rung.network!r:.60}, which the task does not have"
@@ -115,5 +118,6 @@ def rung_faults(
 
 @cache  # one size, or a few, for all ranks
 def _least_control_operations(network: ControlNetwork, size: int) -> int:
-    """Smallest possible number of tensor operations for one training example of the control."""
+    """Smallest possible number of tensor operations for one training example of the control. These are the
+    products without which no library computes the network (`nas.products`)."""
     return TENSOR_OPS.mac * least_products(network.graph(size))[0]

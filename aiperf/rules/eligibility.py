@@ -1,4 +1,5 @@
-"""What a valid run needs to be ranked. Anything else is smoke: complete, useful, comparable with its like."""
+"""What a valid run needs to be ranked. Anything else is smoke: complete, useful, comparable with its like. No
+rule here asks whether the figures are true; that is done by the rules of integrity."""
 
 from __future__ import annotations
 
@@ -25,14 +26,17 @@ from nas.search import SEARCHES
 LONGEST_SEGMENT_SECONDS = 600.0
 """Longest training time of a segment in seconds. A group closes a segment after nine minutes."""
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
+"""Formats that a ranked run may multiply in."""
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Minimum distance between two validations, because validation is credited too, and a run must not consist of
 validations alone."""
 NO_LIMITS = unknown("the task has no limits of a ranked run")
+"""The answer for a task that is never ranked, as one of another package."""
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
-    """What prevents a ranking, however long the run is."""
+    """What prevents a ranking, however long the run is. `manifest` describes the data. One sentence for each
+    thing, without a remedy."""
     every = config.training.validate_every_examples
     least = LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_examples", 0)
     wrong = _width(config) + _data(config, manifest) + _architecture(config) + _random_seed(config)
@@ -43,7 +47,8 @@ def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
 
 def foreseen(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> list[str]:
     """What is known to prevent a ranking before the clock starts. `unbounded`: the devices without a known
-    bound, whose work nobody can check."""
+    bound, whose work nobody can check. These are the faults of `unrankable`, a time limit below an hour, and
+    devices without a bound."""
     wrong, minutes = unrankable(config, manifest), config.limits.minutes
     if 60 * minutes < LEAST_SPAN_SECONDS:
         wrong.append(f"limits.minutes is {minutes:g}; at least 60 are required")
@@ -251,6 +256,7 @@ def segments(evidence: Evidence) -> Inspection:
         f"{replay.name_of(row)} took {row.train_seconds:.0f} s"
         for row in map(closed.row, closed.by_attempt[seconds > LONGEST_SEGMENT_SECONDS])
     ]
+    # Without the hash a later change of a log would not show.
     unhashed = closed.logs.count("")
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
@@ -258,11 +264,13 @@ def segments(evidence: Evidence) -> Inspection:
 
 
 def _width(config: Config) -> list[str]:
+    """What is wrong with the format of multiplications; empty if nothing."""
     declared = config.training.format
     return [] if declared in SIXTEEN_BITS_OR_MORE else [f"{declared} has fewer than 16 bits"]
 
 
 def _architecture(config: Config) -> list[str]:
+    """What is wrong with the seed, the bounds, the layers and the search; empty if nothing."""
     wrong, limits = [], _limits(config)
     if limits is not None and config.seed_architecture != limits.seed:
         wrong.append(f"the seed is {config.seed_architecture}, not {limits.seed}")
@@ -276,11 +284,13 @@ def _architecture(config: Config) -> list[str]:
 
 
 def _random_seed(config: Config) -> list[str]:
+    """What is wrong with the random seed; empty if it is that of a season."""
     limits = _limits(config)
     return [] if limits is None else limits.random_seed_faults(config.random_seed)
 
 
 def _data(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the data; empty if they are those of a ranked run."""
     task = task_of(config.data)
     if task.ranked is None:
         return [f"runs of the task {task.name} are never ranked"]
@@ -288,4 +298,5 @@ def _data(config: Config, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(config: Config) -> RankedLimits | None:
+    """The limits of a ranked run of this task; None if it is never ranked."""
     return task_of(config.data).ranked

@@ -15,10 +15,15 @@ from aiperf.wire.trial import State
 ERROR = "error: "
 """Prefix of the reason of a leg that ended with an error."""
 EVERY_GROUP_LOST = "every group is lost"
+"""Reason of a leg that ended because no group was left."""
 STOPPED = "the run was stopped by its scheduler or launcher"
+"""Cause of a run that its scheduler or launcher ended."""
 EVERY_TRIAL_FAILED = "every trial fails for the same reason"
+"""Beginning of the reason of a leg in which all trials failed alike; the shared reason follows."""
 FIX = "fix this, then start a new run"
+"""Remedy where the cause is a failure of trials."""
 TESTING = "the best network is being tested"
+"""Shown while the journal still grows after the deadline."""
 REASON_SHOWN = 600
 """Maximum number of characters shown of a worker's message, which ends with the remedy."""
 
@@ -59,12 +64,13 @@ class Shortfall:
 
     @property
     def text(self) -> str:
+        """Cause and remedy in one line."""
         return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
 
 
 def can_go_on(replay: Replay) -> bool:
     """Whether `resume` has something to do: to train in the time left, or to test the best network. A
-    simulation is not resumed but started again."""
+    simulation is not resumed but started again. A run that was tested is over, whatever time is left."""
     if replay.opened.origin is Origin.SIMULATED:
         return False
     limit = replay.opened.config.limits.minutes * 60
@@ -90,6 +96,7 @@ def shortfall(
         over = "it is not continued" if replay.opened.origin is Origin.SIMULATED else "it has no time left"
         then = f"{resume} continues it" if can_go_on(replay) else f"{over}: start a new run"
         return Shortfall(Answer.INCOMPLETE, f"the run {begun}", f"if it was killed, {then}")
+    # However the leg ended: the result is there.
     if credited and replay.tested is not None:
         return None
     if ended.reason.removeprefix(ERROR).startswith(TERMINATED) and can_go_on(replay):
@@ -145,4 +152,5 @@ def _remedy(replay: Replay, reason: str, resume: str) -> str:
 
 
 def _first_failure(replay: Replay) -> Finished | None:
+    """The end of the first attempt that failed, with its reason; None if none did."""
     return next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)

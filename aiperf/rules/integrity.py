@@ -17,10 +17,12 @@ from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json
 
 NO_TRIAL = "no trial was dispatched"
+"""The answer of rules about trials for a run without any."""
 
 
 def chain(evidence: Evidence) -> Inspection:
-    """Each line has the hash of itself and of the line above it."""
+    """Each line has the hash of itself and of the line above it. A line that was changed, added or removed
+    breaks the chain at that place; whoever computes all later hashes anew is met by the other rules."""
     broken = evidence.replay.broken
     return Inspection(
         f"{evidence.replay.lines:,} lines, hash chain intact",
@@ -29,7 +31,8 @@ def chain(evidence: Evidence) -> Inspection:
 
 
 def order(evidence: Evidence) -> Inspection:
-    """Nothing happens before its cause, twice, or after its end."""
+    """Nothing happens before its cause, twice, or after its end. The faults were found while the journal was
+    replayed."""
     faults = evidence.replay.faults
     return Inspection("the lines are in a valid order", [f"line {f.line}: {f.text}" for f in faults])
 
@@ -61,7 +64,9 @@ def data(evidence: Evidence) -> Inspection:
 
 
 def _lineage(replay: Replay) -> Iterator[str]:
+    """What is wrong with the numbers of trials, their parents and their further attempts."""
     for place, number in enumerate(replay.trials):
+        # The first one is enough: all later ones would be shifted too.
         if number != place:
             yield f"trial {number} is in the place of trial {place}: trials are missing or out of order"
             return
@@ -79,6 +84,8 @@ def _identity(trial: Trial) -> tuple[object, ...]:
 
 
 def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
+    """Whether the parent had completed when the child was dispatched: in an earlier leg, or at an earlier
+    time of this one."""
     story = replay.trials.get(parent)
     if story is None:
         return False
@@ -89,7 +96,8 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
 
 
 def seed(evidence: Evidence) -> Inspection:
-    """The seed graph is the one that the configuration names, for its examples and classes."""
+    """The seed graph is the one that the configuration names, for its examples and classes. A seed from a
+    file is no contradiction, but nothing tells whether it is the file that the configuration names."""
     named, task = evidence.config.seed_architecture, evidence.task
     examples = task.examples(evidence.config.data)
     try:
@@ -106,7 +114,8 @@ def seed(evidence: Evidence) -> Inspection:
 
 
 def operations(evidence: Evidence) -> Inspection:
-    """Every architecture is recounted from the seed and its morphisms."""
+    """Every architecture is recounted from the seed and its morphisms. The recount knows the seed and the
+    morphisms only, so a count that was raised in the journal is found."""
     counts = evidence.recount.counts
     contradictions = [f"trial {number}: {why}" for number, why in evidence.recount.failures.items()]
     for attempt in evidence.replay.attempts:
@@ -128,7 +137,8 @@ def _differences(attempt: Attempt, found: Counted) -> Iterator[str]:
 
 
 def bounds(evidence: Evidence) -> Inspection:
-    """Every candidate is within the bounds of the run's own configuration."""
+    """Every candidate is within the bounds of the run's own configuration. They are relative to the seed's
+    own size, and may grow by rounds."""
     outside = sorted(evidence.recount.outside)
     contradictions = [f"trial {number} is outside search.bounds" for number in outside]
     counts = evidence.recount.counts

@@ -94,7 +94,8 @@ def ranked_speed(evidence: Evidence) -> Inspection:
 
 
 def doubts(evidence: Evidence) -> list[str]:
-    """What exceeds the ceilings, but is not impossible: sentences, with the remedy last."""
+    """What exceeds the ceilings, but is not impossible: sentences, with the remedy last. They cost a run its
+    class, and never make it INVALID: a ceiling may have met a bad moment."""
     replay, found = evidence.replay, []
     ceiling = mean_ceiling(replay)
     if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
@@ -138,17 +139,21 @@ class _LeastWork:
     one pass, once a piece of work exceeds its bound by what is counted."""
 
     def __init__(self, replay: Replay) -> None:
+        """Nothing is rebuilt before the first question."""
         self._replay = replay
 
     def products(self, number: int) -> tuple[float, float]:
+        """Operations of the products that cannot be avoided, of one example: in training, in validation."""
         train, evaluate = self._of_trials[0].get(number, (0, 0))
         return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
 
     def elements(self, number: int) -> tuple[float, float]:
+        """The same of element-wise operations."""
         return self._of_trials[1].get(number, (0, 0))
 
     @cached_property
     def _of_trials(self) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        """Both for each trial that can be rebuilt, in MACs and in operations."""
         products, elements = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
         with suppress(JournalError):  # the rule "operations" reports it
             for entry in rebuilt(self._replay):
@@ -159,6 +164,9 @@ class _LeastWork:
 
 
 def _bound_by_ranks(ready: Mapping[int, Ready], format: str) -> Most:
+    """The bound of the devices of some ranks, in operations per second; infinite if one of them has no known
+    bound."""
+
     @cache  # many attempts have the same ranks
     def most(ranks: tuple[int, ...]) -> float:
         known = [ready[rank] for rank in ranks if rank in ready]
@@ -168,6 +176,7 @@ def _bound_by_ranks(ready: Mapping[int, Ready], format: str) -> Most:
 
 
 def _most_of_a_piece(leg: Leg) -> Most:
+    """The most that one piece of work may reach by the ceilings: MOST_OF_A_PIECE times their sum."""
     rates = _ceilings_of(leg)
     return lambda ranks: fsum(MOST_OF_A_PIECE * rates.get(rank, inf) for rank in ranks)
 
@@ -198,6 +207,7 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
 
 
 def _tensor_operations(ops: Ops) -> int:
+    """Operations of the products, which are MACs; the rest is element-wise."""
     return TENSOR_OPS.mac * ops.mac
 
 

@@ -29,7 +29,8 @@ from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Processor, Ready
 
 TIME_OF_DAY_SECONDS = 60.0
-"""Seconds by which a clock may be set during a run, or differ on the host that continues it."""
+"""Seconds by which a clock may be set during a run, or differ on the host that continues it. Work itself is
+timed on clocks that nobody sets."""
 INITIALISATION_SECONDS = 1800.0
 """Longest time in seconds from the first line of a leg to the start of its clock."""
 
@@ -105,7 +106,8 @@ def _too_soon(leg: Leg) -> Iterator[str]:
 
 
 def code(evidence: Evidence) -> Inspection:
-    """The master and all ranks ran the same program."""
+    """The master and all ranks ran the same program. A hash says that the code was the same, not that it was
+    the published one."""
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
         f"rank {event.ready.rank} on {event.ready.host} ran different code"
@@ -140,6 +142,7 @@ def clocks(evidence: Evidence) -> Inspection:
 
 
 def _no_times(replay: Replay) -> Iterator[str]:
+    """Legs whose start is no time of day with a time zone."""
     for leg in replay.legs:
         try:
             if datetime.fromisoformat(leg.began.started).tzinfo is None:
@@ -181,7 +184,8 @@ def initialisation(evidence: Evidence) -> Inspection:
 
 
 def precision(evidence: Evidence) -> Inspection:
-    """Every rank multiplied in the declared format in the test before the span."""
+    """Every rank multiplied in the declared format in the test before the span. The products of the test were
+    computed with numbers whose result shows the format (`aiperf.measuring.precision`)."""
     declared, ranks = evidence.config.training.format, [e.ready for e in evidence.replay.timed_ranks]
     wrong = [text for ready in ranks for text in format_faults(declared, ready)]
     wrong += [
@@ -227,6 +231,8 @@ def rank_faults(ready: Ready) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)  # thousands of ranks have one name
 def _name_faults(device: str) -> tuple[str, ...]:
+    """What is wrong with the name of a device: letters that look like others, or a listed name that is spelt
+    in another way."""
     found = list[str]()
     if letters := refused_letters(device):
         found.append(f"its device name contains {', '.join(letters[:2])}, which looks like another letter")
@@ -260,6 +266,7 @@ def processor_faults(processor: Processor) -> Iterator[str]:
 
 
 def _system_faults(processor: Processor, ready: Ready) -> Iterator[str]:
+    """A processor of another architecture than the operating system of its host."""
     known = MACHINES.intersection(ready.software.get("system", "").split("-"))
     if known and processor.machine not in known:
         yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"

@@ -1,4 +1,6 @@
-"""Second witnesses: the log that each rank wrote before it reported, and the kept weights."""
+"""Second witnesses: the log that each rank wrote before it reported, and the kept weights. Ranks write them
+by `aiperf.training.rank_log`. Whoever changes a figure in the journal must change the logs of all ranks of a
+group as well, and the hash that each validation has of them."""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ SPARE_BYTES = 16 << 20
 """A log has a shorter line for each line of the journal; the 16 MiB hold those of a group that worked on for
 days after the master gave it up."""
 PLACE = ("trial", "attempt", "segment")
+"""Keys that every line has."""
 OF_STEPS = frozenset({*PLACE, "steps", "examples"})
+"""Keys of a line about a block of steps; a line with others is a validation."""
 
 Place = tuple[int, int, int]
 """Trial, attempt, segment."""
@@ -46,6 +50,7 @@ class _Testimony:
     closed: dict[tuple[int, int], int] = field(default_factory=dict)
     """Validations so far, by trial and attempt in the order in which this rank began them."""
     damage: str = ""
+    """Why the log cannot be read to its end; empty if it can."""
 
     def take(self, record: dict[str, int], digest: bytes) -> None:
         """Takes the next line. Raises ValueError if no rank writes such a line: it runs one attempt after the
@@ -102,7 +107,8 @@ def witnesses(evidence: Evidence) -> Inspection:
 
 
 def weights(evidence: Evidence) -> Inspection:
-    """The hash of the best network's weights file is the recorded one."""
+    """The hash of the best network's weights file is the recorded one. The file is read, not the network:
+    `validate --reevaluate` does that."""
     best = evidence.replay.best
     ended = None if best is None else best.attempts[-1].ended
     if best is None or ended is None or not ended.finished.weights:
@@ -240,6 +246,7 @@ def _at_hand(path: Path) -> bool:
 
 
 def _named(place: Place) -> str:
+    """A place as a contradiction names it."""
     return "trial {}, attempt {}, segment {}".format(*place)
 
 

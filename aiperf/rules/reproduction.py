@@ -61,6 +61,7 @@ MOST_PROCESSES = 16
 """Each has its own copy of what it changes, which for a search is up to 5 kB per trial."""
 
 Tell = Callable[[object], None]
+"""Sends one thing to the parent process; it must be picklable."""
 Work = Callable[[int, int, Tell], None]
 """Does the part with this index of this many parts, and tells the parent process what it did."""
 
@@ -74,6 +75,8 @@ class SavedProgress(OwnFile):
 
     @classmethod
     def of(cls, replay: Replay) -> SavedProgress:
+        """The progress on this run, which may not exist yet. A change of the journal or of the program begins
+        anew."""
         return cls.at("proposals", replay.last_chain, replay.lines, code_hash())
 
     def read(self) -> int:
@@ -92,16 +95,19 @@ class _RunSoFar:
     leg: Leg
 
     def __init__(self, replay: Replay) -> None:
+        """Before its first event it is in no leg."""
         self.trials = replay.trials
         self._legs = iter(replay.legs)
 
     def follow(self, event: Event) -> None:
+        """Goes on to the next leg if the event begins one."""
         if isinstance(event, LegBegan):
             self.leg = next(self._legs)
 
 
 def search(evidence: Evidence) -> Inspection:
-    """Repeats the proposals in the order of the journal."""
+    """Repeats the proposals in the order of the journal. Proposals depend on the program's version of the
+    search and on its libraries; with others nothing is known."""
     replay = evidence.replay
     config = replay.opened.config
     version, own = replay.opened.search, proposals_version(config)
@@ -143,13 +149,15 @@ def repeated_numbers(replay: Replay) -> Sequence[int]:
 
 
 def _is_cheap(config: Config) -> bool:
+    """Whether each proposal takes some milliseconds, whatever the length of the run."""
     return config.search.name in ALL_REPEATED and not libraries(config)
 
 
 def _repeated(
     replay: Replay, asked: Collection[int], tell: Callable[[int], object] = lambda number: None
 ) -> Inspection | None:
-    """Repeats these proposals, and calls `tell` after each; None if they are as recorded."""
+    """Repeats these proposals, and calls `tell` after each; None if they are as recorded. A proposal that
+    needs another library or takes too much work leaves the rule unknown."""
     try:
         _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
@@ -261,6 +269,7 @@ def _compare_again(made: Dispatched | None, recorded: Dispatched) -> None:
 
 
 def _shown(trial: Trial) -> str:
+    """A proposal as a contradiction names it: its morphisms and its parent."""
     edits = ", ".join(type(morphism).__name__ for morphism in trial.morphisms) or "no morphism"
     return f"{edits} of {'the seed' if trial.parent is None else f'trial {trial.parent}'}"
 
@@ -331,6 +340,7 @@ def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int]
 
 
 def _child(work: Work, index: int, processes: int, writer: Connection) -> None:
+    """Does one part in a forked process, and ends quietly if the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its children
     with contextlib.suppress(BrokenPipeError):  # the parent process was killed, so nobody waits for this
         work(index, processes, writer.send)

@@ -42,8 +42,12 @@ class Kind(Enum):
 
 
 class Outcome(Enum):
+    """The three answers of a rule."""
+
     PASSED = "passed"
+    """What the rule checks holds."""
     FAILED = "failed"
+    """There is a contradiction, or a condition of the class is not met."""
     UNKNOWN = "unknown"
     """There is nothing to judge; the text says what is missing."""
 
@@ -80,6 +84,7 @@ class Inspection:
     """Shown if there are no contradictions."""
     contradictions: Sequence[str] = ()
     known: bool = True
+    """False if there was nothing to check, or a part of it is missing."""
 
 
 def unknown(text: str, contradictions: Sequence[str] = ()) -> Inspection:
@@ -101,6 +106,7 @@ class Finding:
     kind: Kind
     outcome: Outcome
     text: str
+    """What was seen, or the first contradictions."""
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,7 @@ class _Shift:
 
 
 def _shifts(replay: Replay) -> Iterator[_Shift]:
+    """The work of each group in each leg, in the order of its ends, from columns of the whole run."""
     found = replay.pieces()
     order = np.lexsort((found.end, found.group, found.leg))  # by leg, then by group, then by end
     edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
@@ -213,7 +214,8 @@ def _shifts(replay: Replay) -> Iterator[_Shift]:
 
 
 def span(evidence: Evidence) -> Inspection:
-    """Deadlines follow from the configuration, and each leg ends at its deadline or after its last work."""
+    """Deadlines follow from the configuration, and each leg ends at its deadline or after its last work. The
+    span is the sum of all legs from release to end."""
     replay, contradictions, before = evidence.replay, list[str](), 0.0
     limit = replay.opened.config.limits.minutes * 60
     found = replay.pieces()
@@ -359,5 +361,6 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
 
 
 def _is_open(attempt: Attempt, stall: Stall) -> bool:
+    """Whether an attempt was in progress when the stall began."""
     ended = attempt.end_time
     return attempt.dispatch_time <= stall.begin and (ended is None or ended > stall.begin)

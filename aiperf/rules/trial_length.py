@@ -24,7 +24,8 @@ from nas.ops import OPS
 FORMULA_SINCE = 2
 """Version of the rules since which groups reserve time by the formula of `pace`."""
 EARLIER_SHARE = 1.5
-"""Reserved time before that version, as a multiple of the last validation."""
+"""Reserved time before that version, as a multiple of the last validation. Journals of that version are still
+judged by it."""
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
 
@@ -60,10 +61,13 @@ class _Plans:
     """The plans of the trials, of which a long run has few different ones."""
 
     def __init__(self, training: TrainingConfig, training_examples: int) -> None:
+        """`training_examples` is the number of examples of the data, of which the plan is a multiple."""
         self._training, self._examples = training, training_examples
         self._known: dict[tuple[int, HyperParameters], Plan] = {}
 
     def of(self, attempt: Attempt) -> Plan:
+        """The plan of an attempt. Its random seed does not matter, so epochs and hyper-parameters are the
+        key."""
         trial = attempt.trial
         key = trial.epochs, trial.hyper
         if key not in self._known:
@@ -72,7 +76,8 @@ class _Plans:
 
 
 def _against_plan(training: TrainingConfig, attempt: Attempt, planned: Plan, validated: int) -> Iterator[str]:
-    """What an attempt did beyond its plan, or is said to have completed without it."""
+    """What an attempt did beyond its plan, or is said to have completed without it. `validated` is the number
+    of its steps that a validation closed."""
     number = attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
         yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
@@ -153,6 +158,8 @@ class _Reserved:
     a long run's."""
 
     def __init__(self, replay: Replay) -> None:
+        """Indexes the validations of each group once, because a group reserves by what it validated lately,
+        in whatever trial."""
         self._replay, self._longest_steps = replay, _longest_steps(replay)
         self._validated: dict[tuple[int, int], array[int]] = {}
         """Rows of `Replay.validations` by leg and group, in order."""

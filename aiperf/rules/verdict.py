@@ -36,7 +36,9 @@ class RunClass(Enum):
     """Class of a valid run."""
 
     RANKED = "ranked"
+    """It meets everything that a place in a ranking needs."""
     SMOKE = "smoke"
+    """It is true, and lacks something for a ranking; the findings say what."""
 
 
 KNOWN_IF_RANKED: Mapping[str, int] = {
@@ -79,6 +81,7 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
+        """Whether the answer is VALID."""
         return self.answer is Answer.VALID
 
     @property
@@ -122,12 +125,14 @@ class Verdict:
 
     @property
     def _contradiction(self) -> str:
+        """The first contradiction with the number of further ones; empty without any."""
         if not (failed := self.failed(Kind.INTEGRITY)):
             return ""
         more = f"; {counted(len(failed) - 1, 'more rule')} failed" if failed[1:] else ""
         return f"{failed[0].rule}: {failed[0].text}{more}"
 
     def failed(self, kind: Kind) -> list[Finding]:
+        """The findings of that kind that failed, in the order of the rules."""
         return [f for f in self.findings if f.kind is kind and f.outcome is Outcome.FAILED]
 
 
@@ -170,6 +175,8 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked fabric", Kind.ELIGIBILITY, eligibility.fabric, since=fabric.MEASURED_SINCE),
     Rule("ranked coupled", Kind.ELIGIBILITY, eligibility.coupled, since=fabric.COUPLED_SINCE),
 )
+"""All rules in the order in which they are shown: those of integrity first. The name is what `validate`
+prints and docs/rules.md explains."""
 
 
 def rules_of(replay: Replay) -> tuple[Rule, ...]:

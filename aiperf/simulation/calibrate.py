@@ -1,4 +1,6 @@
-"""Assumptions that follow from a run: what its journal shows of the machine, and what one run cannot show."""
+"""Assumptions that follow from a run: what its journal shows of the machine, and what one run cannot show. A
+simulation with these assumptions is compared with the run by `prediction.py`. What a run cannot show is
+listed with its reason, and keeps the assumption that was given."""
 
 from __future__ import annotations
 
@@ -54,10 +56,12 @@ from aiperf.tasks.registry import task_of
 from aiperf.wording import counted
 
 LEAST_HOSTS = 4
-"""Minimum number of hosts from which the differences between nodes are estimated."""
+"""Minimum number of hosts from which the differences between nodes are estimated. Fewer are assumed to be
+equal."""
 
 LEAST_CHILDREN = 8
-"""Minimum number of trials from which the differences between networks of equal size are estimated."""
+"""Minimum number of trials from which the differences between networks of equal size are estimated. Fewer
+leave the assumption that was given."""
 
 NO_LIMIT = 1e18
 """Bytes per second of a transfer whose time is part of another figure."""
@@ -146,7 +150,8 @@ def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
 
 def _group(ranks: int, replay: Replay, otherwise: AllReduce) -> Part:
     """The all-reduce of a group, whose time is part of the steps that were measured. Of a run whose ranks
-    trained alone, it is that of the fabric within nodes, if it was measured."""
+    trained alone, it is that of the fabric within nodes, if it was measured. `ranks` is the number of ranks
+    of a group."""
     fabric = fabric_of(replay)
     within = within_hosts(fabric) if fabric and is_known(fabric) else []
     if ranks == 1 and fabric and within:
@@ -193,8 +198,8 @@ def _fabric(replay: Replay, otherwise: NodeNetwork) -> Part:
 
 
 def _storage(timed: Sequence[TimedAttempt], training: TrainingConfig, otherwise: Storage) -> Part:
-    """The file system, by the time from the end of a trial to the news of it: its weights were written
-    then."""
+    """The file system, by the time from the end of a trial to the news of it: its weights were written then.
+    Least squares over opening time and bytes."""
     wrote = [
         (kept_bytes(each.network.parameters, training), seconds)
         for each in timed
@@ -233,6 +238,7 @@ def _trials(replay: Replay, first_step: float) -> Part:
             if before is not None and before.ended and each.ended and each.began:
                 validated = sum(row.validate_seconds for row in each.rows)
                 if each.dispatch_time <= before.ended.end:
+                    # The next trial was dispatched by then, so the group did not wait for the master.
                     gaps.append(each.ended.end - before.ended.end - each.seconds - validated)
             before = each if each.began is not None else before
     gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
@@ -293,7 +299,9 @@ def _devices(ranks: int) -> Part:
 
 
 def _startup(replay: Replay, otherwise: StartUp) -> Part:
-    """The time before the clock starts. The growth with the number of ranks needs runs of several sizes."""
+    """The time before the clock starts. The growth with the number of ranks needs runs of several sizes.
+    `released` is the start of the clock; what lies between the last rank's readiness and it is taken for the
+    measurements."""
     leg = replay.leg
     assert leg.released is not None
     ready = max((t for t, _ in leg.arrivals if t <= leg.released), default=0.0)
@@ -327,7 +335,7 @@ def errors_of(
     replay: Replay, networks: Mapping[int, NetworkSize], otherwise: ErrorLaws
 ) -> tuple[Mapping[str, ErrorLaws], tuple[FromRun, ...]]:
     """The law of errors of the run's task, from all its validations. The law of the other task stays as it
-    was."""
+    was. An error above 1, which a text can have, counts as 1."""
     points = []
     examples: dict[int | None, int] = {None: 0}
     for number, story in sorted(replay.trials.items()):
@@ -337,6 +345,8 @@ def errors_of(
         for examples_so_far, error in attempt.curve:
             if number in networks:
                 points.append((before + examples_so_far, networks[number].relative, min(1.0, error), number))
+            # A child continues from the best validation of its parent, so the lineage has its examples up to
+            # there.
             if best is not None and error == best.segment.unbounded and examples[number] == before:
                 examples[number] = before + examples_so_far
     data = replay.opened.config.data

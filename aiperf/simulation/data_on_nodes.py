@@ -1,5 +1,6 @@
 """Training images that simulated nodes read from the shared file system: what a node has in memory by now is
-not read again."""
+not read again. It is an expectation over random orders: no image has a name, and shares of the set are
+enough."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ class DataOnNodes:
     unread: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: 1.0))
     """Share of the images that no group on the node has read yet, as an expectation."""
     bytes_read: float = 0.0
+    """Bytes read from the file system by all groups."""
     waited_seconds: float = 0.0
     """For how long steps waited for images, summed over all groups."""
 
@@ -51,6 +53,7 @@ class ImageReading:
     """Share of the group's examples that each of its nodes reads."""
     examples: int
     example_bytes: float
+    """Bytes of an image in its file; 0 if images are in memory from the start."""
     _done: float = 0.0
     """Share of the epoch that is done."""
 
@@ -67,13 +70,15 @@ class ImageReading:
         self._done = 0.0
 
     def next(self, examples: int) -> list[float]:
-        """The bytes that each node of the group must read for the next examples."""
+        """The bytes that each node of the group must read for the next examples. What does not fit into the
+        memory of a node is read in each epoch."""
         if not self.example_bytes:
             return []
         set_bytes = self.example_bytes * self.examples
         fits = min(1.0, self.nodes.assumed.node_cache_bytes / set_bytes)
         left, found = examples / self.examples, dict.fromkeys(self.own, 0.0)
         while left > 0:
+            # Up to the end of the epoch; then the next one begins, with a new order.
             part = min(left, 1.0 - self._done)
             for node, own in self.own.items():
                 new = self._new(node, own * self._done, own * (self._done + part))

@@ -1,5 +1,5 @@
 """Fits that turn a run into assumptions: the times of its steps and validations, the speed that follows from
-them, and the law of its errors."""
+them, and the law of its errors. They use numpy and the journal alone, and know nothing of SimPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Array = NDArray[Any]
 
 # A grid: each point is a linear fit, and no start value can lead astray.
 POWERS = tuple(np.arange(0.1, 2.55, 0.1))
+"""Values that are tried for the power by which the error falls with the number of examples."""
 SIZE_POWERS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Values that are tried for the power by which its floor falls with the size of the network."""
 SIZES = 40
 """Number of values that are tried for the number of examples, evenly in their logarithm, from a tenth of the
 fewest seen to ten times the most."""
@@ -130,7 +132,8 @@ class SegmentWork:
 
 
 def segment_work(timed: Sequence[TimedAttempt]) -> list[SegmentWork]:
-    """The segments that have steps after the first block."""
+    """The segments that have steps after the first block. In the first block libraries choose their kernels,
+    so its steps and seconds are subtracted."""
     found = []
     for each in timed:
         for segment in (v.segment for v in each.attempt.validations):
@@ -143,7 +146,8 @@ def segment_work(timed: Sequence[TimedAttempt]) -> list[SegmentWork]:
 
 
 def fitted_speed(segments: Sequence[SegmentWork]) -> tuple[Speed, FromRun]:
-    """The speed at which the segments took their time: seconds per step, per layer and per operation."""
+    """The speed at which the segments took their time: seconds per step, per layer and per operation. The
+    weights are relative: a segment of seconds counts as much as one of minutes."""
     rows = np.array([(s.steps, s.steps * s.network.layers, s.steps * s.step_operations) for s in segments])
     took = np.array([s.seconds for s in segments])
     step, layer, operation = not_negative(rows.astype(float), took, needed=2)
@@ -172,7 +176,8 @@ def with_validation(segments: Sequence[SegmentWork], speed: Speed, ranks: int) -
 
 
 def step_seconds(speed: Speed, network: NetworkSize, operations: float) -> float:
-    """Modelled time in seconds of a training step with this many operations per rank."""
+    """Modelled time in seconds of a training step with this many operations per rank. `operations` are those
+    of one rank."""
     return speed.step_seconds + speed.layer_seconds * network.layers + operations / speed.ops_per_second
 
 
@@ -214,7 +219,8 @@ def network_spread(
     """How much a morphism changes the logarithm of rate measured ÷ modelled, as a robust standard deviation,
     and the number of trials from which that follows. A trial and its parent must have trained on the same
     host: otherwise the difference could be that of the hosts. The part that a spread of `blocks` explains is
-    left out."""
+    left out. A trial with several morphisms has taken as many steps of a random walk, so its change is
+    divided by the root of their number."""
     usual, took, num = (defaultdict[int, float](float) for _ in range(3))
     for part in segments:
         trial = part.segment.trial
@@ -252,9 +258,11 @@ def not_negative(rows: Array, values: Array, needed: int) -> tuple[float, ...]:
     `needed`. It is scaled so that the sum of rows @ x is that of the values: a run must be modelled as long
     as it was.
 
-    There are so few columns that every choice of them is tried.
+    There are so few columns that every choice of them is tried. Rows are divided by the values, so that the
+    error is relative.
     """
     best, least = np.zeros(rows.shape[1]), np.inf
+    # The columns differ by many orders of magnitude: steps, and operations.
     scale = np.maximum(rows.max(axis=0), 1e-300)
     weighed, ones = rows / scale / values[:, None], np.ones(len(values))
     others = [column for column in range(rows.shape[1]) if column != needed]
@@ -274,7 +282,9 @@ def not_negative(rows: Array, values: Array, needed: int) -> tuple[float, ...]:
 
 def fitted_errors(points: Sequence[tuple[int, float, float, int]], start: float) -> Errors:
     """Fits the law of errors to points of (examples of the lineage, operations relative to the seed's, error,
-    trial). `start`: the error of an untrained network, which is chance."""
+    trial). `start`: the error of an untrained network, which is chance. The law is floor · size^−p · (1 −
+    left) + start · left, with left = (1 + examples / E)^−q; for each point of the grid the floor follows by
+    linear least squares."""
     images, relative, errors, trials = (np.array(column, dtype=float) for column in zip(*points))
     lowest, highest = max(1.0, images.min() / 10), images.max() * 10
     found, least = (0.0, 1.0, 1.0, 0.0), np.inf
@@ -289,5 +299,6 @@ def fitted_errors(points: Sequence[tuple[int, float, float, int]], start: float)
     left = (1 + images / size) ** -power
     foreseen = floor * relative**-size_power * (1 - left) + start * left
     ratios = np.log(np.maximum(errors, 1e-3) / np.maximum(foreseen, 1e-3))
+    # The spread is that between networks, so the validations of a trial count once.
     means = [ratios[trials == trial].mean() for trial in np.unique(trials)]
     return Errors(floor, size, power, size_power, min(LARGEST_SPREAD, float(np.std(means))))

@@ -57,6 +57,7 @@ class SizeFigures:
     written_bytes: int
     """Bytes of kept weights that were written to the file system."""
     read_bytes: int
+    """Bytes of kept weights that were read from it."""
     data_bytes: int
     """Bytes of training images that were read from it, over all nodes."""
     data_wait: float
@@ -64,6 +65,7 @@ class SizeFigures:
     lost_work: float
     """Share of the training and validation time that credits nothing."""
     groups_lost: int
+    """Losses of groups, each time that a group was lost."""
     message_seconds: float
     """Measured CPU time on this machine for a message after which nothing was proposed."""
     proposal_seconds: float
@@ -82,6 +84,7 @@ def size_figures(
     busy, useful = shares_of_time(replay)
     trials, beside = _journal_bytes(journal, replay)
     message = master.hearing_seconds / master.heard if master.heard else 0.0
+    # Turns that proposed also heard a message, whose time is subtracted.
     proposing = master.proposing_seconds - message * master.proposing_heard
     waited = np.array(master.waited)
     return SizeFigures(
@@ -114,7 +117,8 @@ def size_figures(
 
 def shares_of_time(replay: Replay) -> tuple[float, float]:
     """Shares of the groups' time in the span: that in which they trained or validated, and that which was
-    credited. Both are 0 without a span."""
+    credited. Both are 0 without a span. Work that began before the release or ended after the end counts with
+    its part inside."""
     leg, found, credited = replay.leg, replay.pieces(), credit(replay)
     available = replay.span_seconds * leg.groups
     if leg.released is None or not available:
@@ -127,7 +131,7 @@ def shares_of_time(replay: Replay) -> tuple[float, float]:
 
 def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
     """The cells of a table, by the heading of their column. `assumed`: the times that the simulation assumed,
-    shown next to those measured."""
+    shown next to those measured. The order is that of the table."""
     both = each.written_bytes + each.read_bytes
     return {
         "nodes": f"{each.nodes:,}",

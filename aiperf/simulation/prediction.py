@@ -26,17 +26,19 @@ class Throughput:
     """The figures of a run that are compared."""
 
     utilisation: float
+    """Share of the groups' time in which they trained or validated."""
     trials: int
     """Number of trials that ended by themselves."""
     steps_per_second: float
     examples_per_second: float
+    """Of both kinds: trained and validated."""
     ops_per_second: float
     """Sustained OPS."""
 
 
 def machine_of(replay: Replay) -> SimulatedMachine:
-    """The machine of a run, from the ranks that were ready. Raises JournalError if its nodes are not
-    equal."""
+    """The machine of a run, from the ranks that were ready. Raises JournalError if its nodes are not equal.
+    The last leg with a span is taken."""
     if not replay.legs or not replay.counted_legs[-1].first_devices:
         raise JournalError(
             f"run {replay.opened.run_id}: no rank was ready, so there is no machine to simulate"
@@ -69,9 +71,11 @@ def throughput(replay: Replay) -> Throughput:
 
 def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float]:
     """Time of this run's work in seconds, summed over all groups: as measured, and as assumed for the same
-    networks. It does not depend on the networks that the search finds in a simulation."""
+    networks. It does not depend on the networks that the search finds in a simulation. It needs no
+    simulation: the networks of the run are given to the model one by one."""
     opened, leg, manifest = replay.opened, replay.counted_legs[-1], replay.manifest
     ranks = len(leg.began.groups[0])
+    # The mean of the lognormal factor of a block, whose median is 1.
     usual = math.exp(assumptions.spread.block**2 / 2)
     # By the group and not by its ranks: a launcher may have dealt these to the nodes in turn.
     places = machine_of(replay).places

@@ -51,6 +51,7 @@ FIRST_PID = 1000
 
 
 Process = Generator[simpy.Event, Any, None]
+"""A process of SimPy: it yields events, and goes on when they have happened."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class SimulatedGroup:
         self._trial: PretendedTrial | None = None
 
     def stop(self) -> None:
-        """Interrupts all that it does; it sends nothing more."""
+        """Interrupts all that it does; it sends nothing more. A process that has ended cannot be
+        interrupted."""
         for process in self._alive:
             if process.is_alive:
                 process.interrupt()
@@ -130,10 +132,12 @@ class SimulatedGroup:
         self._alive.append(self.around.env.process(_until_interrupted(course)))
 
     def _say(self, message: FromGroup) -> None:
+        """Sends a message to the master."""
         self.around.say(self.index, message)
 
     @property
     def _running(self) -> PretendedTrial:
+        """The trial that the group has begun."""
         assert self._trial
         return self._trial
 
@@ -257,6 +261,7 @@ class SimulatedGroup:
         """Writes the kept weights while the next trial trains."""
         if kept is not None:
             yield from self.around.storage.write(close.trial, kept, self._pretended.config.training)
+            # Only when it is written, as on a real group, whose driver sets it after the file.
             self._last = (close.trial, kept)
         self._take(WeightsWritten(close.trial, close.attempt))
 
@@ -271,6 +276,7 @@ class SimulatedGroup:
         return Answered((Evaluated(trial, self._pretended.tested(learnt), seconds),))
 
     def _host(self, place: Place) -> str:
+        """The host of a rank of this group."""
         return self.around.hosts[place.rank]
 
 

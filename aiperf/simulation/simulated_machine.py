@@ -36,6 +36,7 @@ class SimulatedMachine:
     """Whether the devices of a trial lie on as many nodes as possible."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for a machine without nodes or devices, or with more than MOST_RANKS."""
         for name, value in (("nodes", self.nodes), ("devices", self.devices)):
             if value < 1:
                 raise ConfigError(f"--{name} has {value}; give 1 or more")
@@ -68,13 +69,14 @@ class SimulatedMachine:
 
 def node_speed(random_seed: int, host: str, spread: float) -> float:
     """Speed of a node relative to a usual one: lognormal with median 1. It follows from the seed and the
-    name, so it does not depend on the number of nodes."""
+    name, so it does not depend on the number of nodes. `spread` is the standard deviation of its
+    logarithm."""
     return math.exp(random.Random(f"{random_seed} speed of {host}").gauss(0.0, spread))
 
 
 def seconds_to_failure(what: str, random_seed: int, mean_hours: float) -> float:
-    """Time to a failure in seconds, exponentially distributed; infinite if the mean is 0, which means
-    never."""
+    """Time to a failure in seconds, exponentially distributed; infinite if the mean is 0, which means never.
+    `what` names the part, so that each has a draw of its own."""
     if mean_hours <= 0:
         return math.inf
     return random.Random(f"{random_seed} failure of {what}").expovariate(1 / (3600 * mean_hours))
@@ -95,7 +97,8 @@ class SharedStorage:
     """
 
     def __init__(self, env: simpy.Environment, assumed: Storage, clients_a_node: int = 1) -> None:
-        """`clients_a_node`: number of groups that share the bandwidth of their node."""
+        """`clients_a_node`: number of groups that share the bandwidth of their node. `assumed` has the
+        bandwidths in bytes per second, of one node and of all together."""
         self._env, self._assumed = env, assumed
         self._client = assumed.client_bytes_per_second / clients_a_node
         self._ends: list[tuple[float, int, simpy.Event]] = []
@@ -156,6 +159,7 @@ class SharedStorage:
             event.callbacks.append(self._end)
 
     def _end(self, event: simpy.Event) -> None:
+        """Ends all transfers that are due, and plans the next end; a plan that is outdated does nothing."""
         if event.value != self._plan:  # another transfer began or ended meanwhile
             return
         # Set, not added up: rounding could leave the transfer a fraction of a byte before its end forever.
@@ -172,6 +176,7 @@ class SimulatedFiles(RunFiles):
     storage: SharedStorage
 
     def drop_weights_but(self, needed: Container[int]) -> None:
+        """Forgets the weights of all trials but these, as the real files are removed."""
         for trial in [trial for trial in self.storage.kept if trial not in needed]:
             del self.storage.kept[trial]
 

@@ -72,6 +72,8 @@ class MasterClock:
     """
 
     def __init__(self, assumed: Messages, measures: bool) -> None:
+        """`assumed` are the times of the master's work; with `measures` it takes as long as it really takes
+        here."""
         self.total = MasterTime()
         self.now = 0.0
         """Time in seconds when the turn began, plus the assumed time of its work so far."""
@@ -85,6 +87,7 @@ class MasterClock:
         return self.now + (time.process_time() - self._mark if self._measures else 0.0)
 
     def wall(self) -> float:
+        """Unix time in seconds."""
         return START_WALL_SECONDS + self.monotonic()
 
     def begin_span(self, seconds: float | None) -> None:
@@ -133,14 +136,17 @@ class MasterClock:
 
     @property
     def _in_span(self) -> bool:
+        """Whether this moment is between release and deadline; only that time is counted."""
         return self._span is not None and self._span[0] <= self.now <= self._span[1]
 
     def _work(self, seconds: float) -> None:
+        """Lets the master work for these seconds."""
         if self._in_span:
             self.total.busy_seconds += seconds
         self.now += seconds
 
     def _begin_turn(self, timed: bool, heard: int) -> None:
+        """Begins a turn, whose CPU time is measured if it is `timed`."""
         self._timed, self._heard, self._proposed = timed, heard, 0
         if timed:
             self._mark = time.process_time()
@@ -158,6 +164,8 @@ class SimulatedWorld:
         code_hash: str,
         measures_master: bool = False,
     ) -> None:
+        """`measures_master`: the master's work takes the time that it takes on this machine, so that no two
+        simulations are equal. Raises WorldError if the groups do not fit the nodes."""
         self.assumptions = assumptions
         self._env = simpy.Environment()
         self.storage = SharedStorage(self._env, assumptions.storage, machine.groups_a_node)
@@ -206,6 +214,7 @@ class SimulatedWorld:
         self._plan_failures(hosts, random_seed)
 
     def send(self, group: int, message: ToGroup) -> None:
+        """Sends a message, which arrives after the assumed time, counted from the master's own clock."""
         if message is not self._packed[0]:
             self._packed = (message, pack(message))
         if isinstance(message, Release):
@@ -214,12 +223,16 @@ class SimulatedWorld:
         self._after(delay, self._deliver, (group, self._each[group].incarnation, self._packed[1]))
 
     def send_all(self, message: ToGroup) -> None:
+        """The same to all groups, one after the other."""
         for group in range(len(self.groups)):
             self.send(group, message)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        """The next message with its group; None if none arrives within `seconds`. The simulation advances
+        here, and nowhere else."""
         clock, env, inbox = self.clock, self._env, self._inbox
         clock.end_turn()
+        # What happened while the master was at work.
         while env.peek() <= clock.now:
             env.step()
         until = clock.now + seconds
@@ -238,9 +251,11 @@ class SimulatedWorld:
                 return group, data if isinstance(data, Gone) else unpack(FromGroup, data)
 
     def clock_of(self, rank: int) -> ClockReading:
+        """The offset of a rank's clock: all are the simulation's own."""
         return SAME_CLOCK
 
     def restart(self, group: int) -> bool:
+        """Starts a lost group again; False if one of its nodes failed, which is for good."""
         if group in self._dead:
             return False
         self._each[group].start()
@@ -248,6 +263,7 @@ class SimulatedWorld:
         return True
 
     def close(self) -> None:
+        """Sends Quit to all groups."""
         self.send_all(Quit())
 
     @property
@@ -259,6 +275,7 @@ class SimulatedWorld:
     # Messages in flight
 
     def _after(self, seconds: float, then: Callable[[simpy.Event], None], value: object) -> None:
+        """Calls a function with an event that has this value, after so many seconds."""
         event = self._env.timeout(seconds, value)
         assert event.callbacks is not None
         event.callbacks.append(then)
@@ -270,6 +287,7 @@ class SimulatedWorld:
         self._after(self.assumptions.messages.seconds, self._arrive, data)
 
     def _arrive(self, event: simpy.Event) -> None:
+        """Puts a message into the master's inbox."""
         group, incarnation, data = _content(event)
         arrival = (self._env.now, group, next(self._arrivals), incarnation, data)
         heapq.heappush(self._inbox, arrival)
@@ -318,6 +336,7 @@ class SimulatedWorld:
             self._plan_crash(index)
 
     def _fail_node(self, event: simpy.Event) -> None:
+        """Ends all groups that have a device on the node."""
         host, groups = _content(event)
         for group in groups:
             if group not in self._dead:
@@ -335,6 +354,7 @@ class SimulatedWorld:
             self._after(self._ahead + seconds, self._crash, (group, each.incarnation))
 
     def _crash(self, event: simpy.Event) -> None:
+        """Breaks a group, unless it was started again since the crash was planned."""
         group, incarnation = _content(event)
         if incarnation == self._each[group].incarnation and group not in self._dead:
             self._break(group, f"a process of rank {self.groups[group][0]} crashed")
@@ -348,4 +368,5 @@ class SimulatedWorld:
 
 
 def _content(event: simpy.Event) -> Any:
+    """What an event of `_after` was given."""
     return event.value

@@ -1,4 +1,6 @@
-"""From a request, "8 nodes, for an hour", to the text of a batch script: pure functions of data."""
+"""From a request, "8 nodes, for an hour", to the text of a batch script: pure functions of data. `script.py`
+puts the steps of a job together, which are the same everywhere; a file for each scheduler says how it words
+them (`scheduler.py` has the interface). Nothing here submits a job or writes a file."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ ANSWER_SECONDS = 10
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """The scheduler and its number of the job, "Slurm 4711"; empty outside of one."""
+    """The scheduler and its number of the job, "Slurm 4711"; empty outside of one. It is recorded in the
+    journal, and empty outside of any job."""
     scheduler = _scheduler(environment)
     return f"{scheduler.name} {scheduler.current(environment)}" if scheduler else ""
 
@@ -35,7 +36,8 @@ def _scheduler(environment: Mapping[str, str]) -> Scheduler | None:
 
 
 def _answer(*command: str) -> str:
-    """What the command prints; nothing if it is not on this node, fails or hangs."""
+    """What the command prints; nothing if it is not on this node, fails or hangs. A job script may run on a
+    node from which the scheduler cannot be asked."""
     try:
         answer = ask(command, ANSWER_SECONDS)
     except ToolFailed:

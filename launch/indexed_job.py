@@ -34,9 +34,11 @@ LAST_SECONDS = 60
 SUFFIX_DIGITS = 5
 """Length of what makes the name of a job its own, as that of the names that Kubernetes generates."""
 NOT_ROOT = "{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}"
+"""Security context of the pod."""
 CONFINED = "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}"
 """Security contexts as Kubernetes' profile "restricted" demands them."""
 PINNING = "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL], add: [IPC_LOCK]}} # RDMA pins memory"
+"""Security context of a container with RDMA, whose libraries pin memory."""
 
 # START COMMAND…: the exit code is that of the master, in other pods that of the last rank which failed.
 START = f"""\
@@ -60,6 +62,7 @@ for process in "${{own[@]}}"; do
     ((ended == 0)) || code=$((index ? {LOST} : ended))
 done
 exit "$code"'"""
+"""Shell that starts the ranks of a pod and waits for them."""
 
 
 class IndexedJob(Kubernetes):
@@ -85,7 +88,8 @@ class IndexedJob(Kubernetes):
     )
 
     def manifest(self, site: Site, job: Job, script: str) -> Iterator[str]:
-        """The lines of the Secret, of the service and of the Job."""
+        """The lines of the Secret, of the service and of the Job. Service and Secret come first, because pods
+        need both."""
         assert job.secret, "ranks without MPI need a secret"
         own = f"{dns_label(job.name)}-{sha256(job.secret.encode()).hexdigest()[:SUFFIX_DIGITS]}"
         queue = queue_label(site)
@@ -147,9 +151,11 @@ class IndexedJob(Kubernetes):
         return only
 
     def rank_options(self, site: Site) -> list[str]:
+        """None: each pod starts its ranks itself."""
         return []
 
     def cores(self, site: Site) -> list[str]:
+        """None: nothing in the words of its launcher reads `$cores`."""
         return []
 
     def host_lines(self) -> list[str]:

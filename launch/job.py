@@ -47,6 +47,7 @@ class Job:
     """Numbers of nodes that one job goes through, for weak scaling; empty: all of them, once."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError, which names the option of `launch` that is wrong."""
         if self.nodes < 1:
             raise ConfigError(f"--nodes is {self.nodes}; it must be at least 1")
         if not 0 <= self.hours < math.inf:
@@ -68,7 +69,8 @@ class Job:
 
     @property
     def limit_seconds(self) -> int:
-        """Time limit of the whole job in seconds, rounded up to whole minutes."""
+        """Time limit of the whole job in seconds, rounded up to whole minutes. Every size of a job that goes
+        through several has the whole time."""
         one = self.hours * 3600 + MARGIN_SECONDS + START_MINUTES * 60
         return math.ceil(one * max(1, len(self.sizes)) / 60) * 60
 

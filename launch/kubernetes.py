@@ -67,7 +67,9 @@ def _launcher(name: str) -> Launcher:
 
 
 AS_ROOT = "{runAsUser: 0} # the key for ssh is in root's folder"
+"""Security context of the pods."""
 PINNING_ROOT = "{capabilities: {add: [IPC_LOCK]}} # RDMA pins memory"
+"""Security context of a container with RDMA, whose libraries pin memory."""
 
 WORKER = f"""\
 # The ranks of this pod are started by ssh.
@@ -111,7 +113,8 @@ class Kubernetes(Scheduler):
         return []
 
     def document(self, site: Site, job: Job, title: Sequence[str], script: str) -> str:
-        """The manifest."""
+        """The manifest. Raises ConfigError if the site file has what pods cannot have, or lacks what they
+        need."""
         refuse_other_site(site)
         return "\n".join([*title, *self.manifest(site, job, script)]) + "\n"
 
@@ -183,11 +186,13 @@ class Kubernetes(Scheduler):
         return ["kubectl", "create", "-f", "-"]
 
     def submitted(self, answer: str) -> str:
+        """The name in a line such as: mpijob.kubeflow.org/aiperf-hpc-x2x9d created. Raises ValueError without
+        one."""
         return submitted_id("kubectl", answer, rf"{self.created}/(\S+) created")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
         """The names of all jobs of this kind in the namespace, with the conditions that hold, the latest
-        last."""
+        last. A job that is gone would be an error if it were named."""
         columns = 'NAME:.metadata.name,STATE:.status.conditions[?(@.status=="True")].type'
         return ["kubectl", "get", self.resource, "--no-headers", "-o", f"custom-columns={columns}"]
 

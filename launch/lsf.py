@@ -1,4 +1,4 @@
-"""IBM Spectrum LSF: bsub, bjobs."""
+"""IBM Spectrum LSF: bsub, bjobs. The manual page that a form comes from is named with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Lsf(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
-        """Every host gets a slot for the master, which only the first uses. Exit code 75 queues it again."""
+        """Every host gets a slot for the master, which only the first uses. Exit code 75 queues it again.
+        `rusage` asks for a resource of each host; GPUs have an option of their own."""
         devices = site.devices
         array = f"[1-{job.repeat}]%1" * (job.repeat > 1)
         slots, minutes = devices.per_node + 1, job.limit_seconds // 60
@@ -51,7 +52,7 @@ class Lsf(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
-        """`bsub` with a condition on the end of other jobs."""
+        """`bsub` with a condition on the end of other jobs. `ended` holds however a job ended."""
         condition = " && ".join(f"ended({job})" for job in after)
         return ["bsub", *(["-w", condition] if after else [])]
 
@@ -64,7 +65,8 @@ class Lsf(Scheduler):
         return ["bjobs", "-a", "-json", "-o", "jobid stat", *jobs]
 
     def states(self, answer: str) -> JobStates:
-        """The states in JSON; a job that was not found has an ERROR in place of its state, and is gone."""
+        """The states in JSON; a job that was not found has an ERROR in place of its state, and is gone.
+        Raises ValueError for an answer that is no JSON."""
         records = json_object(answer).get("RECORDS", [])
         records = records if isinstance(records, list) else [records]
         told = [each for each in records if isinstance(each, dict) and isinstance(each.get("JOBID"), str)]

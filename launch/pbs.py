@@ -1,4 +1,5 @@
-"""OpenPBS and PBS Professional: qsub(1B), qstat(1B), pbs_resources(7B)."""
+"""OpenPBS and PBS Professional: qsub(1B), qstat(1B), pbs_resources(7B). PBS sends no warning before the
+limit, so a `timeout` in the script gives it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Pbs(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
-        """Nodes and ranks of a node as chunks; `-r y` allows the job to be queued again."""
+        """Nodes and ranks of a node as chunks; `-r y` allows the job to be queued again. `scatter` puts each
+        chunk on another node, `excl` keeps other jobs away."""
         return [
             f"-N {job.name}",
             f"-l select={_select(site, job)} -l walltime={job.clock}",
@@ -45,7 +47,7 @@ class Pbs(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
-        """`qsub` with a dependency on the end of other jobs."""
+        """`qsub` with a dependency on the end of other jobs. `afterany` holds however they ended."""
         return ["qsub", *(["-W", f"depend=afterany:{':'.join(after)}"] if after else [])]
 
     def submitted(self, answer: str) -> str:
@@ -57,7 +59,8 @@ class Pbs(Scheduler):
         return ["qstat", "-x", "-f", "-F", "json", *jobs]
 
     def states(self, answer: str) -> JobStates:
-        """The states in JSON, by the letters of qstat(1B)."""
+        """The states in JSON, by the letters of qstat(1B). Raises ValueError for an answer that is no
+        JSON."""
         jobs = json_object(answer).get("Jobs", {})
         if not isinstance(jobs, dict):
             return JobStates({}, (f"Jobs: {jobs!r:.80}",))
@@ -68,7 +71,8 @@ class Pbs(Scheduler):
         return JobStates(known, tuple(f"{job}: {jobs[job]!r:.80}" for job in jobs if job not in known))
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
-        """The limit less the time since the job began: OpenPBS says stime, Torque start_time (qstat(1B))."""
+        """The limit less the time since the job began: OpenPBS says stime, Torque start_time (qstat(1B)).
+        None if either is not in the answer."""
         told = answer("qstat", "-f", variables.word(environment, self.job_id))
         limit = re.search(r"^\s*Resource_List\.walltime = (\S+)$", told, re.MULTILINE)
         began = re.search(r"^\s*(?:stime|start_time) = (.+)$", told, re.MULTILINE)
@@ -82,7 +86,8 @@ class Pbs(Scheduler):
 
 
 def _select(site: Site, job: Job) -> str:
-    """The first node has room for one rank more: the master."""
+    """The first node has room for one rank more: the master. Chunks ask for cores and devices of a whole
+    node, and `mpiprocs` is the number of its lines in the list of hosts."""
     devices = site.devices
     chunk = f"ncpus={devices.cores_per_node}" if devices.cores_per_node else ""
     if devices.request != "none":

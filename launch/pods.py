@@ -1,5 +1,6 @@
 """The pods of a job under Kubernetes, as lines of a manifest. Strings of the user are written as JSON, which
-YAML includes."""
+YAML includes. What a pod has is the same for all three forms of jobs; the forms differ in who starts it and
+with which rights."""
 
 from __future__ import annotations
 
@@ -42,8 +43,9 @@ class Pod:
     """Name of the Secret whose file it has; empty: none."""
 
     def lines(self, site: Site) -> Iterator[str]:
-        """The lines of its specification."""
+        """The lines of its specification. They are indented from 0; the caller places them."""
         pods = site.kubernetes
+        # The launcher's pod has none: the master trains nothing.
         resources = dict(_resources(site)) if self.has_devices else {}
         yield f"terminationGracePeriodSeconds: {WARNING_SECONDS} # for the end of a run that is warned"
         yield f"securityContext: {self.security}"

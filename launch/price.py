@@ -12,6 +12,7 @@ from aiperf.wording import figure
 FORM = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+) ?(?P<currency>[A-Z]{3})?/node-hour")
 """An amount, an optional currency of three letters, and the unit."""
 DOLLARS = "USD"
+"""The currency in which DAWNBench compares costs."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Price:
     """Three letters (ISO 4217); empty where the owner names none."""
 
     def money(self, node_hours: float) -> float:
-        """The cost of this many node-hours, in the currency of the price."""
+        """The cost of this many node-hours, in the currency of the price. It is not rounded."""
         return self.per_node_hour * node_hours
 
     @property
@@ -32,6 +33,7 @@ class Price:
         return f"cost [{self.currency}]" if self.currency else "cost"
 
     def __str__(self) -> str:
+        """The price as a page and the terminal show it."""
         return f"{figure(self.per_node_hour)}{self.currency and f' {self.currency}'} per node-hour"
 
 

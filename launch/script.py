@@ -1,4 +1,6 @@
-"""The text of a batch script: the same steps under every scheduler, in the order in which they happen."""
+"""The text of a batch script: the same steps under every scheduler, in the order in which they happen. A
+section is a list of lines; `script_text` says their order. `scheduler.py` has what a scheduler words in its
+own way, and what it does not have is left out."""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
 
 
 def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
-    """The script that makes a study's table when its jobs have ended: one process, no device."""
+    """The script that makes a study's table when its jobs have ended: one process, no device. It needs one
+    core, so it asks for no device and no whole node."""
     line("the directory of the study", str(study))
     machine = replace(site, devices=replace(site.devices, per_node=1, request="none", cores_per_node=0))
     status = f'"${{program[@]}}" launch status {quote(str(study))} --table'
@@ -93,8 +96,9 @@ def _title(scheduler: Scheduler, job: Job) -> list[str]:
 def _setup(site: Site, launcher: Launcher | None = None) -> list[str]:
     """Modules, variables, and where the program is.
 
-    The site's variables come after its modules, which may set the same ones, and shell options after
-    both."""
+    The site's variables come after its modules, which may set the same ones, and shell options after both.
+    Without a launcher the variables of MPI are left out, as in the script of a table.
+    """
     lines = []
     if site.modules:
         lines = [KNOW_MODULE, "module purge", f"module load {join(site.modules)} || exit 1"]
@@ -113,7 +117,8 @@ def _setup(site: Site, launcher: Launcher | None = None) -> list[str]:
 
 
 def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
-    """The run's options and its directory, which is the same when the job is queued again."""
+    """The run's options and its directory, which is the same when the job is queued again. AIPERF_DIRECTORY
+    is the directory of a run to be continued, unless the job has one of its own."""
     options = join([*job.options, "--hours", f"{job.hours:g}"])
     job_id = scheduler.array_id if job.repeat > 1 else scheduler.job_id
     own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${job_id}}}"
@@ -140,7 +145,7 @@ def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
 
 def _warning(scheduler: Scheduler, launcher: Launcher) -> list[str]:
     """Lines that pass a warning on. They come before all others, so that a warning during `doctor` counts,
-    too."""
+    too. Until the run has begun, the warning is only noted, and the run is then not started."""
     return [
         "# A warning before the job's limit is passed on to the run, which stops in time.",
         "run= warned=",
@@ -149,7 +154,8 @@ def _warning(scheduler: Scheduler, launcher: Launcher) -> list[str]:
 
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
-    """Lines that say where ranks are, and set the words that start one at each of these places."""
+    """Lines that say where ranks are, and set the words that start one at each of these places. `$hosts` then
+    has a line for each rank, the master's first."""
     return [
         *scheduler.host_lines(),
         "ranks=(",
@@ -160,7 +166,7 @@ def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
 
 def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
     """Lines that make a folder on each node, copy the data there, and remove it at the end; none without a
-    local disk."""
+    local disk. The trap also removes what a job leaves that ends early."""
     if not site.scratch.directory:
         return []
     stage = site.scratch.stage
@@ -260,7 +266,8 @@ def _journal(scheduler: Scheduler, job: Job) -> str:
 
 
 def _place(scheduler: Scheduler, job: Job) -> str:
-    """The directory of one of the job's runs."""
+    """The directory of one of the job's runs. Runs of several sizes have a folder for each number of nodes,
+    repeated ones for each number of the array."""
     if job.sizes:
         return "$directory/$nodes"
     return f"$directory/${scheduler.element}" if job.repeat > 1 else "$directory"
@@ -288,7 +295,8 @@ def _spread(scheduler: Scheduler, job: Job) -> list[str]:
 
 
 def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
-    """Lines that say how it ended, and queue the job again if the run can be continued."""
+    """Lines that say how it ended, and queue the job again if the run can be continued. Exit code 75 is a run
+    that can be continued, anything else but 0 a failure."""
     return [
         "case $code in",
         *_done(scheduler),

@@ -110,7 +110,7 @@ class Sge(Scheduler):
         return ["qsub", "-terse", *(["-hold_jid", ",".join(after)] if after else [])]
 
     def submitted(self, answer: str) -> str:
-        """The id, of an array with its elements: 4711.1-5:1."""
+        """The id, of an array with its elements: 4711.1-5:1. Raises ValueError without one."""
         return submitted_id("qsub", answer, r"(\d+)(?:\.\d+-\d+:\d+)?")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
@@ -119,7 +119,8 @@ class Sge(Scheduler):
         return ["qstat", "-xml"]
 
     def states(self, answer: str) -> JobStates:
-        """The states in XML. An array whose elements are in several is in the first of them."""
+        """The states in XML. An array whose elements are in several is in the first of them. Raises
+        ValueError for an answer that is not XML; a job that is not listed has ended."""
         known: dict[str, JobState] = {}
         for each in _jobs(answer):
             known.setdefault(each.findtext(NUMBER, ""), self.state(each.get("state")))

@@ -68,7 +68,8 @@ def path(key: str, value: str) -> None:
 
 
 def path_word(value: str) -> str:
-    """A path as a word of shell: its variables are filled in, its spaces are kept."""
+    """A path as a word of shell: its variables are filled in, its spaces are kept. Only a tilde at the
+    beginning means the home folder."""
     if PLAIN.fullmatch(value):
         return value
     return f'"{re.sub("^~(?=/|$)", "$HOME", value)}"'

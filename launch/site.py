@@ -34,6 +34,7 @@ class Queue:
     """SGE's parallel environment, which places the slots of a job; other schedulers do not read it."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for a value that would end its directive."""
         shell_text.name("queue.account", self.account)
         shell_text.name("queue.partition", self.partition)
         shell_text.name("queue.parallel_environment", self.parallel_environment)
@@ -56,6 +57,7 @@ class Devices:
     `mpi.options` follows from it; Slurm reports it. 0: not known."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for fewer than one device, or a resource whose name no directive can hold."""
         if self.per_node < 1:
             raise ConfigError(f"devices.per_node is {self.per_node}; it must be at least 1")
         if self.cores_per_node < 0:
@@ -83,6 +85,7 @@ class Mpi:
     """Further options of the launcher, as shell text."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError; whether a scheduler has the launcher is asked when a script is made."""
         shell_text.name("mpi.plugin", self.plugin)
         for option in self.options:
             shell_text.words("mpi.options", option)
@@ -101,6 +104,7 @@ class Container:
     "$PWD"."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for a path or options that shell would read as something else."""
         shell_text.path("container.image", self.image)
         for key, value in [("command", self.command), *(("options", option) for option in self.options)]:
             shell_text.words(f"container.{key}", value)
@@ -117,6 +121,7 @@ class Scratch:
     """A shell command, run once on every node before the run: it brings images into $scratch."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for a command without a folder to stage into."""
         if self.stage and not self.directory:
             raise ConfigError("scratch.stage is given without scratch.directory; set the target directory")
         shell_text.path("scratch.directory", self.directory)
@@ -139,6 +144,7 @@ class Pods:
     """The resource of the network's device plugin, such as rdma/hca_shared_devices_a; empty: none."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for values that a manifest, or Kubernetes, would refuse."""
         for key in ("image", "claim", "shared_memory", "rdma"):
             shell_text.name(f"kubernetes.{key}", getattr(self, key))
         shell_text.line("kubernetes.mount", self.mount)
@@ -185,6 +191,7 @@ class Site:
         return parse_price("price", self.price) if self.price else None
 
     def __post_init__(self) -> None:
+        """Raises ConfigError, which names the key of the file."""
         shell_text.line("name", self.name)
         shell_text.line("owner", self.owner)
         if not (self.doctor_seconds == 0 or 1 <= self.doctor_seconds <= LONGEST_DOCTOR_SECONDS):
@@ -214,8 +221,8 @@ def load_site(path: Path) -> Site:
 
 
 def site_from_toml(text: str, where: str) -> Site:
-    """The site in the text of a file. Raises ConfigError, which names `where`, the key, and the known
-    keys."""
+    """The site in the text of a file. Raises ConfigError, which names `where`, the key, and the known keys. A
+    key that no class has is refused, so that a misspelt one is not ignored."""
     try:
         return decode(Site, toml.parsed(text))
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,5 @@
-"""A first site file, from what a machine's own commands answer."""
+"""A first site file, from what a machine's own commands answer. `aiperf-hpc launch init-site` runs the
+commands and writes the file; this makes its text from their answers."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class Partition:
 
 def partitions(sinfo: str) -> list[Partition]:
     """The partitions that are up, the likeliest first: with accelerators, then the default one, then the
-    largest."""
+    largest. `sinfo` is its output, a line for each partition and kind of node."""
     found = []
     for row in rows(sinfo, FORMS["sinfo"]).found:
         name, default, nodes, cores, several, resources, limit, state = row.groups()
@@ -77,7 +78,8 @@ def partitions(sinfo: str) -> list[Partition]:
 
 
 def skipped(answers: Answers) -> Mapping[str, tuple[str, ...]]:
-    """Lines of each answer that are of another form than expected, by the name of the command."""
+    """Lines of each answer that are of another form than expected, by the name of the command. They are
+    shown, so that a site's own form of an answer is noticed."""
     return {QUESTIONS[name][0]: rows(answers.get(name, ""), form).skipped for name, form in FORMS.items()}
 
 
@@ -191,7 +193,8 @@ def _accounts(answer: str, user: str) -> list[str]:
 
 
 def _loaded(answer: str) -> str:
-    """The modules in the output of `module -t list`: a heading, then one name per line."""
+    """The modules in the output of `module -t list`: a heading, then one name per line. Without the mark, the
+    whole output is read."""
     own = answer.split(MARK)[1] if MARK in answer else answer
     names = rows(own, r"[\w.+-]+(/[\w.+-]+)*").found
     return ", ".join(_quoted(name[0]) for name in names)

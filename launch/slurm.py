@@ -75,7 +75,7 @@ class Slurm(Scheduler):
 
     def options(self, site: Site, job: Job) -> list[str]:
         """`--requeue` and a warning two minutes before the limit, to the batch script only (B:), which passes
-        it on."""
+        it on. `--mem=0` asks for all memory of a node, which a whole node has to be told."""
         return [
             f"--job-name={job.name}",
             f"--nodes={job.nodes}{_request(site)} --time={job.clock}",
@@ -120,6 +120,7 @@ class Slurm(Scheduler):
         return ["sbatch", "--parsable", *dependency]
 
     def submitted(self, answer: str) -> str:
+        """The id in the last line, without the name of a cluster. Raises ValueError without one."""
         return submitted_id("sbatch", answer, r"(\d+)(;\S+)?")  # ;cluster in a federation
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
@@ -128,7 +129,8 @@ class Slurm(Scheduler):
         return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
 
     def states(self, answer: str) -> JobStates:
-        """The states by job; other lines, such as a cluster's heading, are skipped."""
+        """The states by job; other lines, such as a cluster's heading, are skipped. A job that is not among
+        them has ended."""
         told = rows(answer, r"(\d+) (\w+)")
         return JobStates({row[1]: self.state(row[2]) for row in told.found}, told.skipped)
 

@@ -1,4 +1,5 @@
-"""A scaling study: one configuration at several sizes, one job for each, then a table."""
+"""A scaling study: one configuration at several sizes, one job for each, then a table. The files are read and
+the jobs submitted by `aiperf.commands`; here is what they are called and what follows from them."""
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ class Study:
     """SHA-256 of the configuration's file: all sizes must run the same."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for sizes that are not rising whole numbers."""
         if not self.nodes or min(self.nodes) < 1:
             raise ConfigError("--nodes: give whole numbers from 1 up, such as 4,8,16")
         if sorted(set(self.nodes)) != list(self.nodes):
@@ -111,8 +113,11 @@ class SizeState(Enum):
     """How far one size is."""
 
     DONE = "done"
+    """Its run has its test."""
     RUNNING = "running"
+    """Its job has its nodes."""
     PENDING = "pending"
+    """Its job waits for nodes."""
     FAILED = "failed"
     """Its job is gone, and its run is not complete."""
     MISSING = "missing"
@@ -145,7 +150,8 @@ def study_json(study: Study) -> str:
 
 
 def study_from_json(text: str, where: Path) -> Study:
-    """Raises ConfigError."""
+    """Raises ConfigError. `where` is named in the error. A study that cannot be is refused as by its
+    class."""
     try:
         return decode(Study, json.loads(text))
     except (RecordError, ValueError, RecursionError) as error:
@@ -155,7 +161,9 @@ def study_from_json(text: str, where: Path) -> Study:
 def standing(
     nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]
 ) -> StudySize:
-    """How far one size is, by its run so far, its last job's id ("" for none), and the scheduler's states."""
+    """How far one size is, by its run so far, its last job's id ("" for none), and the scheduler's states.
+    The journal is believed before the scheduler: a run that has its test is done, whatever became of its
+    job."""
     if isinstance(run, Replay) and run.tested is not None:  # the test is the last line of a run
         return StudySize(nodes, SizeState.DONE)
     state = states.get(job, JobState.GONE)

@@ -31,6 +31,7 @@ OWN_KEYS = f"install -D -m 600 -t {SSH} {SECRET_FOLDER}/* # OpenSSH uses no key 
 LONGEST_NAME = 44
 """Characters of a job's name. JobSet adds -launcher-0-0 and six more for the name of a pod: 63 at most."""
 NO_DEVICE = '- {name: NVIDIA_VISIBLE_DEVICES, value: ""} # none, whatever the image says'
+"""Line of the launcher's environment: it gets no device, whatever the variable of its image says."""
 
 
 class TrainJob(Kubernetes):
@@ -45,7 +46,8 @@ class TrainJob(Kubernetes):
     requeue = IndexedJob.requeue
 
     def manifest(self, site: Site, job: Job, script: str) -> Iterator[str]:
-        """The lines of the TrainingRuntime, which must exist first, and of the TrainJob."""
+        """The lines of the TrainingRuntime, which must exist first, and of the TrainJob. Both have one name,
+        which must be known before they are created."""
         own = _own_name(job, script)
         queue = queue_label(site)
         yield "apiVersion: trainer.kubeflow.org/v1alpha1"

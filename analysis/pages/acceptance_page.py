@@ -2,7 +2,7 @@
 
 Both parties of a contract sign it, so it says what was measured and what was required, and which file the
 criteria are in; the answer and what did not pass come first. It is made to fit on one sheet of A4
-(docs/acceptance.md).
+(docs/acceptance.md). What it judges comes from `analysis.comparing`; here it is only laid out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ MEANINGS: Mapping[str, str] = {
 
 def acceptance_html(sheet: Sheet) -> str:
     """The whole sheet as one page: the answer, the facts, and a table each of criteria, nodes and runs, with
-    room for two signatures."""
+    room for two signatures. All texts are escaped by the template, because names of machines and nodes come
+    from others."""
     first, more = shown_nodes(sheet.nodes)
     return page(
         "acceptance.html",
@@ -67,6 +68,7 @@ def acceptance_html(sheet: Sheet) -> str:
 
 def shown_nodes(nodes: Sequence[NodeFigures]) -> tuple[list[NodeFigures], list[NodeFigures]]:
     """The nodes that the page shows, and the others."""
+    # A node without a control counts as the slowest.
     worst = sorted(nodes, key=lambda each: (-len(each.not_passed), each.control or 0.0, each.node))
     return worst[:NODES_SHOWN], worst[NODES_SHOWN:]
 
@@ -83,7 +85,8 @@ def _facts(sheet: Sheet) -> Iterator[list[str]]:
 
 
 def _criteria(sheet: Sheet) -> Table:
-    """One row per criterion, however many runs and nodes it was asked of; what did not pass first."""
+    """One row per criterion, however many runs and nodes it was asked of; what did not pass first. A
+    criterion that MEANINGS does not have is shown by its key alone."""
     groups: dict[str, list[Judgement]] = {}
     for each in shown(sheet.found):
         groups.setdefault(each.criterion, []).append(each)
@@ -108,7 +111,8 @@ def _outcome(group: Sequence[Judgement]) -> str:
 
 def _measured(group: Sequence[Judgement], runs: Sequence[str]) -> str:
     """What was measured, for the runs and nodes that did not pass, or for all if all did; those that measured
-    the same are named together. A sheet is printed, so only the first ones are named."""
+    the same are named together. A sheet is printed, so only the first ones are named. `runs` are the names of
+    the runs, by which a run is told from a node."""
     wrong = [each for each in group if not each.passed]
     named = wrong or group
     if len(named) == 1 and not named[0].node:

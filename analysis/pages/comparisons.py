@@ -1,4 +1,5 @@
-"""The pages and files of several runs: two compared, a scaling study, and what it took to reach an error."""
+"""The pages and files of several runs: two compared, a scaling study, and what it took to reach an error.
+`write_scaling` is the only one that writes files; the others return the text of a page."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ from analysis.table import Table
 
 
 def comparison_html(found: Comparison) -> str:
-    """The page of two runs with the differences that `compare` prints."""
+    """The page of two runs with the differences that `compare` prints. Terms of the page are explained by
+    EXPLAINED, as on the terminal."""
     return page("compare.html", found.mark, found=found, terms=EXPLAINED)
 
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:
     """The page of a weak scaling study: its figure, its table and, if asked for, the published results of
-    `others`."""
+    `others`. `runs` are those of the study, of any order and at least one."""
     config = runs[0].replay.opened.config
     largest = max(runs, key=lambda run: num_devices(run.replay))  # names the machine at its full size
     systems = [[one.system, rate(one.ops_per_second), one.source] for one in others]
@@ -73,7 +75,8 @@ def write_scaling(
 
 def cost_html(found: CostStudy, runs: Sequence[Judged]) -> str:
     """The page of the time, energy and money that runs needed to reach an error, with the trials of all runs
-    by operations, parameters and epochs."""
+    by operations, parameters and epochs. Networks are drawn for the error that was asked for, not for each
+    run's own best."""
     config = runs[0].replay.opened.config
     task = task_of_run(runs[0].replay)
     named = [(run.replay.opened.run_id, rows(run.replay, run.recount.counts)) for run in runs]

@@ -39,7 +39,7 @@ GROUPS_SHOWN = 1_024
 
 def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
     """`seconds`: after so long the page asks again. A page of many groups takes longer to make, and asks less
-    often."""
+    often. `replay` is the run so far, and `now` what was read from it."""
     return page(
         "live.html",
         now.mark,
@@ -53,7 +53,8 @@ def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
 
 
 def _key(now: Snapshot) -> Sequence[Figure]:
-    """The figures that are read first. A run that has ended has its sustained OPS, and no time left."""
+    """The figures that are read first. A run that has ended has its sustained OPS, and no time left. The mark
+    of a run that is not measured is on each figure."""
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
     best, told = (None, "no trial was validated")
     if now.best is not None:
@@ -100,7 +101,8 @@ def _curve(now: Snapshot) -> Picture:
 
 
 def _errors(now: Snapshot, replay: Replay) -> Picture:
-    """The error of every trial that has ended, and the lowest so far."""
+    """The error of every trial that has ended, and the lowest so far. Times are seconds of the span, without
+    pauses between legs."""
     axis = SpanAxis(replay.legs)
     told = [
         (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)

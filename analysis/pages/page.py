@@ -1,4 +1,6 @@
-"""Pages that stand alone: one file, nothing fetched, nothing in it that can run but its own script."""
+"""Pages that stand alone: one file, nothing fetched, nothing in it that can run but its own script. Texts
+come from journals and site files, which anybody may have written: a template escapes them all, and the policy
+of the page lets nothing run but its script, which it names by its hash."""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Drawn:
 
 
 def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> Drawn:
-    """`parents`: by trial, for a picture whose ancestors are to be joined."""
+    """`parents`: by trial, for a picture whose ancestors are to be joined. Its marks are None if there is
+    nothing to point at, or nothing drawn."""
     found = inline(picture)
     marks = None
     if found.wide_marks is not None and found.narrow_marks is not None and len(found.wide_marks.names):
@@ -51,7 +54,7 @@ def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> 
 
 def page(template: str, mark: Mark | None, live: bool = False, **content: Any) -> str:
     """The whole text of a page. `mark`: of runs that were not measured. Only a live page may ask its own
-    server for more."""
+    server for more. Raises jinja2's UndefinedError if the template uses a name that is not in `content`."""
     script, css = _text("page.js"), _text("page.css")
     hash_ = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{hash_}'"

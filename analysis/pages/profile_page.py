@@ -1,7 +1,8 @@
 """The page of a profile: where the time and the memory of a training step go.
 
 Pictures come first and answer where to look; tables have all figures. Times are medians over the profiled
-steps, in seconds; the page says by how much profiling itself slows a step down.
+steps, in seconds; the page says by how much profiling itself slows a step down. `aiperf-hpc profile`
+measures, `analysis.readings.profile` reads and puts into words.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak"
 
 def profile_html(profiles: Sequence[Profile], name: str) -> str:
     """The page of one network on examples of each size; operations and nodes are those of the largest, which
-    takes longest and is what a run at full size resembles most."""
+    takes longest and is what a run at full size resembles most. `profiles` are of one network, by rising size
+    of the examples, and at least one."""
     largest = profiles[-1]
     return page(
         "profile.html",
@@ -79,7 +81,8 @@ def _times(name: str, title: str, says: str, column: str, parts: Sequence[StepPa
 
 
 def _nodes(found: Profile) -> Picture:
-    """The layers that take longest, in the order of the network, next to what the roofline allows."""
+    """The layers that take longest, in the order of the network, next to what the roofline allows. Without
+    ceilings of the device there is no roofline, and only measured bars are drawn."""
     known = [node for node in found.nodes if node.layer]  # without what belongs to no layer, such as the loss
     kept = sorted(known, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
     shown = [node for node in known if node in kept]
@@ -114,8 +117,8 @@ def _node_table(found: Profile) -> Table:
 
 
 def _memory(found: Profile) -> Picture:
-    """Memory of a rank by what holds it: as measured, as this program models it, and as the MemTracker
-    of torch predicts it."""
+    """Memory of a rank by what holds it: as measured, as this program models it, and as the MemTracker of
+    torch predicts it. Rows whose figure is unknown have no bar."""
     rows = [row for row in found.memory if row.name in MEMORY_SHOWN]
     peak = found.memory[-1]
     cells = [

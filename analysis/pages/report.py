@@ -116,7 +116,8 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:
-    """Each figure as NAME.svg and NAME.png. Raises AiperfError where they cannot be written."""
+    """Each figure as NAME.svg and NAME.png. Raises AiperfError where they cannot be written. The same
+    pictures as in the page, each at the width of a desk."""
     found = rows(judged.replay, judged.recount.counts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +166,8 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
 
 
 def _beside(judged: Judged, about: About) -> list[Section]:
-    """Other machines, where any are known that this one may be compared with."""
+    """Other machines, where any are known that this one may be compared with. The figure of published results
+    is only for tasks that AIPerf 1.0 had."""
     found = [beside_others((about.system, judged), about.others)] if about.others else []
     if task_of_run(judged.replay).in_aiperf1 and (
         old := beside_published(about.system, judged, published(judged))
@@ -175,7 +177,8 @@ def _beside(judged: Judged, about: About) -> list[Section]:
 
 
 def _sections(judged: Judged, found: Sequence[TrialRow], devices: DeviceReadings) -> list[Section]:
-    """The sections in the order of the page, each with its figures; a section without figures is left out."""
+    """The sections in the order of the page, each with its figures; a section without figures is left out.
+    `found` are all trials, which the lines to ancestors need."""
     parents = {row.number: row.parent for row in found}
     by_section: dict[str, list[Drawn]] = {}
     for anchor, picture in pictures(judged, found):

@@ -56,6 +56,7 @@ class About:
     system: str = ""
     """What its owner calls the machine."""
     owner: str = ""
+    """Who owns the machine; empty: not stated."""
     price: Price | None = None
     """Price of a node-hour, from which the cost of the run is computed."""
     others: Sequence[tuple[str, Judged]] = ()
@@ -67,6 +68,7 @@ class About:
 
 
 NOTHING_MORE = About()
+"""Nothing but the journal is known."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class PageHead:
     """The top of a page, in the names of the template."""
 
     title: str
+    """Name of the machine if it is known, otherwise the id of the run."""
     eyebrow: str
     """The small line above the title: owner, run, version, preset."""
     headline: str
@@ -113,7 +116,8 @@ class PageHead:
 
 
 def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
-    """The top of the page of a run: name, verdict, what needs attention, and the key figures."""
+    """The top of the page of a run: name, verdict, what needs attention, and the key figures. `devices` are
+    the readings of sensors and logs."""
     replay, verdict = judged.replay, judged.verdict
     opened, known = replay.opened, figures(replay, judged.score)
     sound = "passed" if judged.validated else "unknown"
@@ -177,7 +181,8 @@ def _key(judged: Judged, price: Price | None, devices: DeviceReadings) -> list[F
 
 def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
     """The energy of the devices. That of nodes is in the section on devices: two levels side by side would be
-    taken for two measurements of one thing."""
+    taken for two measurements of one thing. It is unknown if a device has no sensor, and `missing` says
+    why."""
     energy = devices.energy[0]
     aside = energy.missing
     if energy.joules is not None:
@@ -188,7 +193,8 @@ def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
 
 
 def _money(judged: Judged, price: Price) -> Figure:
-    """The cost by node-hours, as `cost` computes it."""
+    """The cost by node-hours, as `cost` computes it. In the currency of the price; the span alone is paid for
+    here."""
     hours = node_hours(judged.replay)
     unit = Unit(lambda value: f"{figure(value)} {price.currency}".rstrip())
     about = "Of all nodes over the span, busy or idle."

@@ -41,7 +41,8 @@ Box = tuple[float, float, float]
 
 
 def architecture_picture(found: Architecture, best: int) -> Picture:
-    """The picture of the network of trial `best`."""
+    """The picture of the network of trial `best`. `found` is the line of descent as `analysis.readings` took
+    it apart; equal blocks come as one part."""
     lanes = max(
         max(lane for _, lane in places_of(block)) + 1 for part in found.parts for block in part.blocks
     )
@@ -56,6 +57,7 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
         axes.set_position((0, 0, 1, 1))
         axes.set_axis_off()
         axes.set_xlim(0, frame.width)
+        # Downwards, as the network is read.
         axes.set_ylim(height, 0)
         middle = centre(layout, 0)
         write(axes, middle, 8, shown(found.input), layout, "soft", ha="center")
@@ -90,7 +92,7 @@ def _all(found: Architecture) -> Iterator[LayerUnit]:
 
 
 def _label(unit: LayerUnit) -> str:
-    """The text of the tooltip."""
+    """The text of the tooltip. Each line of it is one of the tooltip."""
     lines = [unit.name, " · ".join([unit.text, *unit.after]), f"output {shown(unit.shape)}"]
     touch = unit.touch
     if touch.trial != SEED:
@@ -146,6 +148,7 @@ class Layout:
 
     @property
     def lane(self) -> float:
+        """Width of a lane: the blocks share the room between the edges, up to WIDEST."""
         return min(WIDEST, (self.right - self.left - 2 * INSET - BESIDE) / self.lanes)
 
     @property
@@ -155,6 +158,8 @@ class Layout:
 
     @property
     def heading(self) -> float:
+        """Height of the line above a part, which only a narrow frame has: in a wide one names stand to the
+        left."""
         return 14.0 if self.frame.narrow else 0.0
 
 
@@ -297,6 +302,7 @@ def _name(part: Repeated) -> str:
     first = part.blocks[0].name
     if part.times == 1:
         return first
+    # The range shows only the part in which the two names differ.
     shared = 0
     while shared < min(len(first), len(part.last)) and first[shared] == part.last[shared]:
         shared += 1
@@ -310,7 +316,8 @@ def shown(shape: Shape) -> str:
 
 
 def write(axes: Axes, x: float, y: float, text: str, layout: Layout, colour: str, ha: str = "left") -> None:
-    """Writes a text; a soft one on a ground of its own, because a line may pass below it."""
+    """Writes a text; a soft one on a ground of its own, because a line may pass below it. x and y are in
+    units of the drawing, from its upper left corner."""
     ground: Any = {"facecolor": COLOURS["paper"], "linewidth": 0, "pad": 1} if colour == "soft" else None
     axes.text(
         x,

@@ -33,7 +33,7 @@ def bars(
 ) -> Picture:
     """`series`: by its name a name in COLOURS and a value for each row; None draws no bar. `worded`: the text
     of a value; `hovered`: the same for a pointer, if it is another. `gap`: as `GAP`, in the unit of the
-    values."""
+    values. Labels for a pointer are in the order of the series, then of the rows."""
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 30 + (15 * len(series) + 8) * len(rows))
@@ -48,6 +48,7 @@ def bars(
             axes.barh(at, own, height=0.92 * thickness, color=COLOURS[colour], lw=0)
             widths += own
             heights += at.tolist()
+        # An axis must have a length, also if every value is 0 or unknown.
         longest = max([*widths, 1e-12])
         distance = GAP * longest if gap is None else gap
         every = [value for _, values in series.values() for value in values]

@@ -24,6 +24,7 @@ from analysis.pages.figures.trial_dots import TRIALS_SHOWN, draw_dots, name_tria
 THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
 """Colour and size of those that reached the error: the more epochs, the darker and larger."""
 NO_NAMES: Mapping[int, str] = {}
+"""No trial is named."""
 FARTHEST = 8.0
 """A control that is this many times beyond the trials is drawn at the edge: else they would be one dot."""
 
@@ -37,7 +38,8 @@ def characterisation(
     names: Mapping[int, str] = NO_NAMES,
 ) -> Picture:
     """`error`: None where no trial was validated. `why`: what it is, if nobody asked for it. Of very many
-    trials those at even distances are drawn. `names`: of the trials that are named in it."""
+    trials those at even distances are drawn. `names`: of the trials that are named in it. `found` are trials
+    with a validation and a counted architecture."""
     shown = found
     if len(found) > TRIALS_SHOWN:
         shown = [found[int(place)] for place in np.linspace(0, len(found) - 1, TRIALS_SHOWN)]
@@ -80,7 +82,8 @@ def _axes(
     frame: Frame,
 ) -> None:
     """Sets both logarithmic axes, and draws the control: at its place, or in the corner next to it if it is
-    so far away that the trials would be one dot."""
+    so far away that the trials would be one dot. `x` are operations of one training example, `y` parameters,
+    of the trials that are drawn."""
     place = None
     if control is not None:
         ranges = ((control.operations, x), (control.parameters, y))

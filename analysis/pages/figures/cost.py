@@ -51,7 +51,8 @@ class _Scale:
 
 
 def cost_pictures(found: CostStudy) -> list[Picture]:
-    """Figures of the best error over time and, with a price, over money."""
+    """Figures of the best error over time and, with a price, over money. The mark of runs that were not
+    measured is stamped on each."""
     scales = [
         _Scale(
             "over-time",
@@ -79,7 +80,7 @@ def cost_pictures(found: CostStudy) -> list[Picture]:
 
 def _over(found: CostStudy, scale: _Scale) -> Picture:
     """The best error of each run over one quantity. A dot marks where the error was reached; it is filled if
-    the test confirmed it."""
+    the test confirmed it. An error of 0 has a place of its own, because the axis is logarithmic."""
     drawn = [(run, colour) for run, colour in zip(found.runs, _colours(len(found.runs))) if run.falls]
     points = [(run, fall) for run, _ in drawn for fall in run.falls]
     zero = zero_place([fall.error for _, fall in points])
@@ -137,6 +138,8 @@ def _over(found: CostStudy, scale: _Scale) -> Picture:
 
 
 def _legend(found: CostStudy, drawn: Sequence[tuple[RunCost, str]]) -> list[Key]:
+    """An entry for each run while there are enough colours, otherwise one for all; then the error that was
+    asked for."""
     several = len(drawn) <= len(RUN_COLOURS)
     lines = [Key(colour, plain(run.run), "line") for run, colour in drawn] if several else []
     lines = lines or [Key("blue", f"best validation error of each of {len(drawn)} runs", "line")]

@@ -20,6 +20,7 @@ from nas.ops import OPS, TENSOR_OPS
 NETWORK, RUN = "the best network", "the run"
 """Names of the two series, as legend and tooltips show them."""
 COLOUR_OF = {NETWORK: "blue", RUN: "sky"}
+"""Colours of the two series, in the order of the bars."""
 LEAST_SHARE = 0.001
 """Least share of a kind that is drawn: a bar of a thousandth of the width is not seen. The table has all
 kinds."""
@@ -27,7 +28,8 @@ kinds."""
 
 def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
     """`run`: credited operations by kind of layer, None where they are not known: a journal has totals only,
-    and the layers come with a recount of every architecture."""
+    and the layers come with a recount of every architecture. Shares are of all operations of one training
+    example, forward and backward."""
     network = {kind: row.cost.train.price(OPS) for kind, row in best.rows.items()}
     tensor = {kind: row.cost.train.price(TENSOR_OPS) for kind, row in best.rows.items()}
     shares = {NETWORK: _shares(network)} | ({RUN: _shares(run)} if run else {})

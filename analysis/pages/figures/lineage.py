@@ -46,6 +46,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
     """`shown`: trials with all their ancestors, of `total` in the run. `best`: number of the best network's
     trial; None if no trial was validated."""
     by_number = {row.number: row for row in shown}
+    # Only trials that ended and were validated have a place; failed ones are at the upper edge.
     placed = [row for row in shown if row.error is not None and row.ended is not None]
     failed = [row for row in shown if row.error is None and row.ended is not None and row.state.ended]
     path = line_of_descent(by_number, best) if best is not None else []
@@ -111,7 +112,8 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
 
 
 def descent_table(path: Sequence[TrialRow]) -> Table:
-    """The best network's line, from the seed on."""
+    """The best network's line, from the seed on. The first known count is 1; a trial before it has no
+    relative size."""
     base = next((row.operations for row in path if row.operations), None)
 
     def relative(operations: int | None) -> str:
@@ -153,7 +155,8 @@ def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> st
 
 
 def _dots(axes: Axes, rows: Sequence[TrialRow], where: Places, colour: str, base: int, scale: float) -> None:
-    """Draws dots in a few sizes, so that a page need not describe each dot anew."""
+    """Draws dots in a few sizes, so that a page need not describe each dot anew. `base` are the operations of
+    the first trial; `scale` makes dots smaller in a narrow frame."""
     by_size: dict[float, list[tuple[float, float]]] = {}
     for row in rows:
         ratio = (row.operations or base) / base

@@ -50,7 +50,7 @@ PART_COLOURS: Mapping[str, str] = {
 
 def gantt(found: Occupancy) -> Picture:
     """A bar per trial in the row of its group, in the colour of how it ended; a hatched one where a group was
-    lost."""
+    lost. The longest bars are first, because a pointer finds only so many."""
     bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)  # the longest first
     # Rows of many groups are a few pixels high: gaps between them would be all that is seen.
     height = 0.78 if found.num_groups <= 128 else 1.0
@@ -122,6 +122,7 @@ def _coloured(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
     found: dict[str, list[Bar]] = {colour: [] for colour in STATE_TEXTS}
     turns: dict[int, int] = {}
     for bar in sorted(bars, key=lambda bar: bar.begin):
+        # Counted over all trials of the group, so that colours alternate around a failure, too.
         turn = turns[bar.group] = turns.get(bar.group, 0) + 1
         if bar.state is State.COMPLETE:
             found[("sky", "blue")[turn % 2]].append(bar)

@@ -23,6 +23,7 @@ from analysis.table import Cell, Table
 NAME_SHOWN = 34
 """Most characters of a name next to a bar: longer ones would leave no room for the bars on a telephone."""
 COLUMNS = ("machine", "devices", "OPS", "OPS per device")
+"""Headings of the table, the same for both figures."""
 
 
 def beside_others(own: tuple[str, Judged], others: Sequence[tuple[str, Judged]]) -> Picture:
@@ -45,7 +46,8 @@ def beside_others(own: tuple[str, Judged], others: Sequence[tuple[str, Judged]])
 
 def beside_published(name: str, run: Judged, others: Sequence[Published]) -> Picture | None:
     """Operations per device as AIPerf 1.0 would have counted this run, next to what its authors published.
-    None for a run that did not train on images as theirs did."""
+    None for a run that did not train on images as theirs did. The count is the score's own
+    (`aiperf1_ops_per_second`)."""
     data, old = run.replay.opened.config.data, run.score.aiperf1_ops_per_second
     devices = num_devices(run.replay)
     is_alike = (data.channels, data.size, data.classes) == (3, 224, 1000)
@@ -84,7 +86,7 @@ def _picture(
 
 
 def _short(name: str) -> str:
-    """The name as it is written next to a bar; a longer one is cut."""
+    """The name as it is written next to a bar; a longer one is cut. The table has whole names."""
     return name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…"
 
 

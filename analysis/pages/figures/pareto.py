@@ -38,11 +38,14 @@ class Dot:
     operations: int
     """Operations per training example."""
     error: float
+    """Lowest validation error of the trial."""
     row: TrialRow
+    """What the table and the pointer say of it."""
 
 
 def dots(found: Sequence[TrialRow]) -> list[Dot]:
-    """The trials that have a place in the figure; one without a validation or without a count has none."""
+    """The trials that have a place in the figure; one without a validation or without a count has none. The
+    order is that of the trials."""
     return [
         Dot(row.operations, row.error, row)
         for row in found
@@ -57,6 +60,7 @@ def front(found: Sequence[Dot]) -> list[Dot]:
     """
     best: list[Dot] = []
     for dot in sorted(found, key=lambda dot: (dot.operations, dot.error, dot.row.number)):
+        # In the order of operations each further dot of the front must have a lower error than all before.
         if not best or dot.error < best[-1].error:
             best.append(dot)
     return best

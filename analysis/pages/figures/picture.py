@@ -155,7 +155,7 @@ def pointed(
     """A drawing with one mark per place, in the coordinates of the data.
 
     `names`: as in `Marks`; None: the marks are labelled in their order. `right`: the other end of marks that
-    are not points.
+    are not points. `left` and `height` have one number per mark.
     """
     ends = left if right is None else right
 
@@ -180,7 +180,7 @@ def _placed(axes: Axes, left: ArrayLike, right: ArrayLike, height: ArrayLike) ->
 
 def stamped(picture: Picture, mark: Mark | None) -> Picture:
     """The picture with the mark in its title, in its words and all over its drawing: what is cut out of a
-    page, or saved alone, says what it is."""
+    page, or saved alone, says what it is. A picture of a measured run is returned as it is."""
     if mark is None:
         return picture
 
@@ -227,6 +227,7 @@ def styled(salt: str = "") -> Iterator[None]:
 
 
 def _settings(salt: str) -> Any:
+    """The settings of matplotlib that hold for every figure."""
     return {
         "svg.fonttype": "none",  # text stays text, which a reader can select and a browser can scale
         "svg.hashsalt": salt,
@@ -249,7 +250,7 @@ def _settings(salt: str) -> Any:
 
 def canvas(frame: Frame, height: float, rows: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:
     """A figure of this height with `rows` axes above one another, sharing their x: no box, no ticks, a faint
-    grid across."""
+    grid across. `height` is in points, `layout` goes to `Figure.subplots`."""
     figure = Figure(
         figsize=(frame.width / POINTS_PER_INCH, height / POINTS_PER_INCH),
         dpi=POINTS_PER_INCH,
@@ -278,10 +279,12 @@ class RoundTicks(Locator):
     """
 
     def __init__(self, most: int, zero: float | None = None) -> None:
+        """`most` is the largest number of ticks without that of 0."""
         self.most = most
         self.zero = zero
 
     def __call__(self) -> list[float]:
+        """The ticks for the axis as it is now; matplotlib calls it when it draws."""
         assert self.axis is not None
         ticks = self.tick_values(*self.axis.get_view_interval())
         if self.zero is None:
@@ -307,6 +310,7 @@ class RoundTicks(Locator):
         if len(kept) < LEAST_TICKS:
             even = MaxNLocator(min(self.most, MOST_EVEN), steps=[1, 2, 5, 10], min_n_ticks=LEAST_TICKS)
             kept = [float(value) for value in even.tick_values(low, high) if low <= value <= high]
+        # If there are still more than `most`, every second, third … one.
         return kept[:: math.ceil(len(kept) / self.most)] if kept else kept
 
 
@@ -318,7 +322,8 @@ def round_ticks(axis: Axis, most: int, zero: float | None = None) -> None:
 
 
 def round_text(value: float, unit: str) -> str:
-    """A round number with an SI prefix and its unit, without zeros that say nothing: "20 MOP"."""
+    """A round number with an SI prefix and its unit, without zeros that say nothing: "20 MOP". Three digits
+    are kept."""
     number, space, rest = scaled(value, unit, 3).partition(" ")
     return (number.rstrip("0").rstrip(".") if "." in number else number) + space + rest
 
@@ -346,7 +351,8 @@ def rate_axis(axes: Axes, rates: ArrayLike) -> None:
 
 def error_axis(axes: Axes, zero: float | None = None) -> None:
     """Errors on a logarithmic axis, ticked at 1, 2 and 5 times each power of ten. `zero`: where an error of 0
-    is drawn, as `zero_place` says; None if there is none."""
+    is drawn, as `zero_place` says; None if there is none. Errors are shares from 0 to 1, shown as per
+    cent."""
     axes.set_yscale("log")
     round_ticks(axes.yaxis, 12, zero)
     axes.yaxis.set_major_formatter(

@@ -46,7 +46,8 @@ ERROR_LEGEND = (Key("blue", "best so far", "line"), Key("soft", "a trial, when i
 
 def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
     """Credited operations by bin, with the sustained rate and the stable window; below them `others`, the
-    share of the hosts' CPU time that other programs used, if it was measured."""
+    share of the hosts' CPU time that other programs used, if it was measured. The last bin may be shorter
+    than the others; its rate is still per second."""
     line = score.timeline
     edges = np.minimum(np.arange(len(line.ops_per_second) + 1) * line.bin_seconds, score.span_seconds)
     rates = np.array(line.ops_per_second)
@@ -94,7 +95,8 @@ def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
 def draw_rates(
     figure: Figure, axes: Axes, edges: NDArray[np.float64], rates: NDArray[np.float64], least: float = 0.0
 ) -> Drawing:
-    """Draws rates by bin as steps, on an axis that shows `least`, too; a pointer finds the bins."""
+    """Draws rates by bin as steps, on an axis that shows `least`, too; a pointer finds the bins. `edges` are
+    in seconds of the span, one more than `rates`, which are in OPS."""
     # Without a baseline, so that a bin of 0 is seen as a line on the axis.
     axes.stairs(rates, edges, color=COLOURS["blue"], lw=1.6, baseline=None)
     rate_axis(axes, [*rates, least])
@@ -148,7 +150,8 @@ def _throughput_text(score: Score) -> str:
 
 
 def error_over_time(found: Progress, score: Score) -> Picture:
-    """Every validated trial, and the best so far."""
+    """Every validated trial, and the best so far. Times are seconds of the span; in the table, only falls of
+    the best error."""
     zero = zero_place(found.errors)
     errors, best = (np.maximum(each, zero or 0.0) for each in (found.errors, found.best))
 
@@ -202,10 +205,12 @@ def draw_errors(
 
 
 def regulated_over_time(found: Progress, score: Score) -> Picture:
-    """The regulated score as it would have been if the run had ended at each time."""
+    """The regulated score as it would have been if the run had ended at each time. By the validation error,
+    because a test is made once, at the end."""
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 200 if frame.narrow else 240)
+        # NaN before the first validation.
         there = np.nonzero(~np.isnan(found.regulated))[0]
         shape = "o-" if len(there) == 1 else "-"  # no line goes through one point
         x, y = found.bin_ends, found.regulated

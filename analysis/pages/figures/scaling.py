@@ -126,6 +126,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
 
 
 def _coupled_text(point: ScalingPoint) -> str:
+    """The coupled share for a tooltip, on a line of its own; empty if it was not measured."""
     known = point.figures["coupled_share"]
     return "" if known.value is None else f"\ncoupled {known.text}"
 
@@ -171,7 +172,7 @@ def _above_one(found: Scaling) -> str:
 
 def _ticks(ends: Sequence[float], most: int) -> list[float]:
     """The sizes that were run; of many, those that are far enough apart; of fewer than three, with doublings
-    between or above them."""
+    between or above them. `most` is the largest number of them."""
     sizes = sorted(set(ends))
     while len(sizes) < LEAST_TICKS:
         between = sizes[0] * 2.0 ** round(math.log2(sizes[-1] / sizes[0]) / 2)

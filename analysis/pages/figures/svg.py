@@ -1,4 +1,5 @@
-"""Figures as SVG inside a page, and as files."""
+"""Figures as SVG inside a page, and as files. Both are drawn by matplotlib; a figure in a page is then made
+smaller, and follows the page's colours and font."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ _LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {
     "dashed": ("--", ""),
     "points": ("-", "o"),
 }
+"""matplotlib's style of line and of dot for shapes of a legend that are lines."""
 _MARKERS = {"dot": "o", "ring": "o", "diamond": "D", "cross": "x"}
+"""matplotlib's markers for shapes of a legend that are dots."""
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 """Variables of the style sheet by colour, which change by day and by night."""
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
@@ -57,7 +60,8 @@ class Inline:
 
 
 def inline(picture: Picture) -> Inline:
-    """The picture at both widths, each with the marks of that width; empty if there is nothing to draw."""
+    """The picture at both widths, each with the marks of that width; empty if there is nothing to draw.
+    Drawing the two takes most of the time of a page."""
     if picture.empty:
         return Inline("", "", None, None)
     wide, wide_marks = _drawn(picture, picture.wide)
@@ -68,7 +72,7 @@ def inline(picture: Picture) -> Inline:
 def write_files(picture: Picture, folder: Path) -> list[Path]:
     """Writes NAME.svg and NAME.png, for a slide or a paper: on white, the PNG at twice the size on the
     screen, with the legend and with the text alternative in their metadata. No file if there is nothing to
-    draw."""
+    draw. Raises OSError. The files have no date, so that equal figures are equal files."""
     if picture.empty:
         return []
     paths = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]

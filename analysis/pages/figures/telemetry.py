@@ -42,7 +42,7 @@ UNITS: Mapping[str, str] = {
 
 def telemetry(found: Telemetry) -> Picture:
     """The median of the hosts, and the band from the lowest to the highest. What was zero on all of them all
-    the time has no panel."""
+    the time has no panel. A panel per quantity, over the same axis of time."""
     zero = [quantity for quantity in found.quantities if _is_zero(quantity)]
     shown = [quantity for quantity in found.quantities if not _is_zero(quantity)]
     middle = (found.edges[1:] + found.edges[:-1]) / 2
@@ -91,7 +91,8 @@ def _name(quantity: Quantity) -> str:
 
 
 def _is_zero(quantity: Quantity) -> bool:
-    """Whether all measured values are 0; a quantity without values is not zero."""
+    """Whether all measured values are 0; a quantity without values is not zero. NaN stands for a bin without
+    values."""
     known = quantity.highest[np.isfinite(quantity.highest)]
     return len(known) > 0 and not known.any()
 

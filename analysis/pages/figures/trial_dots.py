@@ -60,10 +60,11 @@ def name_trials(
 ) -> None:
     """Rings the dots of the named trials that have a place, and writes their names where none covers another:
     that of the best below its dot if there is room, the others above. To be called once the limits of the
-    axes are set."""
+    axes are set. Where no place is free, the first one is taken."""
     found = [(name, places[number]) for number, name in names.items() if number in places]
     if not found:
         return
+    # In pixels, where overlaps are looked for; the limits of the axes must not change afterwards.
     dots = axes.transData.transform([place for _, place in found])
     taken = [Bbox.from_bounds(x - RING, y - RING, 2 * RING, 2 * RING) for x, y in dots]
     within = axes.get_window_extent()

@@ -36,23 +36,29 @@ class Check:
     remedy: str = ""
 
     def __post_init__(self) -> None:
+        # A fault without a remedy would leave the user alone; a remedy without a fault would send them to
+        # work in vain.
         if self.outcome is not Grade.NOT_CHECKED:
             assert bool(self.remedy) == (self.outcome is not Grade.OK), self
 
 
 def ok(name: str, seen: str) -> Check:
+    """A check that passed."""
     return Check(name, Grade.OK, seen)
 
 
 def warning(name: str, seen: str, remedy: str) -> Check:
+    """A check that a run survives, with what would make it better."""
     return Check(name, Grade.WARNING, seen, remedy)
 
 
 def failed(name: str, seen: str, remedy: str) -> Check:
+    """A check that would stop a run, with what to do."""
     return Check(name, Grade.FAILED, seen, remedy)
 
 
 def not_checked(name: str, seen: str, remedy: str = "") -> Check:
+    """A check about which nothing is known."""
     return Check(name, Grade.NOT_CHECKED, seen, remedy)
 
 
@@ -84,4 +90,5 @@ def _totals(checks: Sequence[Check]) -> str:
 
 
 def _count(checks: Sequence[Check], outcome: Grade) -> int:
+    """Number of checks with this grade."""
     return sum(check.outcome is outcome for check in checks)

@@ -55,6 +55,7 @@ def examine_device(
         try:
             rate = _reduce(device, place, meet, timedelta(seconds=limit))
         except RuntimeError as error:  # as all that torch.distributed raises
+            # Nearly all of the limit has passed: it waited for others, and did not fail at once.
             late = not fault and monotonic() - began >= 0.9 * limit
             fault = fault or f"{backend} all-reduce failed: {str(error).splitlines()[0]}"
     return DeviceReport(
@@ -79,7 +80,8 @@ def examine_device(
 
 
 def examine_data(config: DataConfig) -> DataReport:
-    """Reads the whole set as a rank of a run would, on the CPU."""
+    """Reads the whole set as a rank of a run would, on the CPU. A fault is a part of the report; nothing is
+    raised for data that cannot be read."""
     from aiperf.data import load  # with the libraries of all its formats, which a device does not need
 
     try:
@@ -121,6 +123,7 @@ def _reduce(device: Device, place: Place, meet: Meet, limit: timedelta) -> float
     dist.all_reduce(values)
     device.synchronise()
     seconds = perf_counter() - began
+    # Summed twice, so the square of the number of ranks.
     wrong = bool((values != len(place.group) ** 2).any())
     dist.destroy_process_group()
     if wrong:

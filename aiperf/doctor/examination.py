@@ -1,4 +1,6 @@
-"""The examination of all ranks of a launcher, and of one process alone."""
+"""The examination of all ranks of a launcher, and of one process alone. The first rank asks and collects, all
+others serve. What may hang or die runs in a process of its own, so that a broken driver costs an answer and
+not the examination."""
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ class ExamineDevice(ToGroup):
 
 def examine_alone(config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
     """Examines this host without a launcher, with all its devices as one group. `seconds` is the time limit
-    for all answers."""
+    for all answers. Devices are examined by as many processes at once, as in a run."""
     until = time.monotonic() + seconds
     host, num_devices = socket.gethostname(), options.devices or visible_devices(options.device)
     group = tuple(range(1, num_devices + 1))
@@ -150,11 +152,13 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
 
 
 def examine(link: Link, config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
-    """Examines all ranks, from the master, and waits at most `seconds` for their reports."""
+    """Examines all ranks, from the master, and waits at most `seconds` for their reports. Hosts are examined
+    by their first ranks, devices by each rank."""
     until, hosts = time.monotonic() + seconds, gather(link)
     trains = options.pretend is None
     data = data_process(config.data) if trains else None
     places, fault = _places(hosts, config, options)
+    # The lowest rank of each host, which is met last here.
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
     patience = patient(ANSWER_SECONDS, seconds)
     clocks = {host: _clock(link, rank, patience) for host, rank in first_on.items() if rank}
@@ -194,7 +198,8 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
 
 
 def serve_examination(link: Link) -> None:
-    """Answers the master's requests on every other rank, until Quit or until the master is gone."""
+    """Answers the master's requests on every other rank, until Quit or until the master is gone. It looks
+    every 0.05 s whether its own process has a report."""
     link.send(0, 0, pack(Hello(socket.gethostname())))
     until = time.monotonic() + MASTER_SILENCE_SECONDS
     with contextlib.ExitStack() as doors:
@@ -264,7 +269,8 @@ def _clock(link: Link, rank: int, seconds: float) -> ClockReading | None:
 
 
 def _doors(link: Link, places: Sequence[Place], seconds: float) -> Mapping[tuple[int, ...], tuple[str, int]]:
-    """Address at which the ranks of each group meet, as its leader reports; groups of one rank need none."""
+    """Address at which the ranks of each group meet, as its leader reports; groups of one rank need none. A
+    leader that does not answer in `seconds` has no door, and its group is then examined without meeting."""
     leaders = {place.rank: place for place in places if place.leads and len(place.group) > 1}
     for rank, place in leaders.items():
         link.send(rank, 0, pack(OpenDoor(place.spans_hosts)))
@@ -342,8 +348,8 @@ class OwnProcess(Generic[Report]):
         return self._child.ended
 
     def answer(self, seconds: float) -> Report | None:
-        """Waits at most `seconds` for the report; without one, the child is killed, and the result is
-        None."""
+        """Waits at most `seconds` for the report; without one, the child is killed, and the result is None. A
+        child that died is a report with a fault, because its death is what was looked for."""
         try:
             return decode(self._kind, self._child.answer(seconds))
         except TimeoutError:
@@ -358,6 +364,7 @@ class OwnProcess(Generic[Report]):
             return self._fault(str(error), "")
 
     def kill(self) -> None:
+        """Ends the child without asking for its report."""
         self._child.kill()
 
 

@@ -9,6 +9,7 @@ from aiperf.doctor.reports import Examination, Folder
 from aiperf.tasks.registry import task_of
 
 GIB = 1 << 30
+"""Bytes of a GiB."""
 OPEN_FILES = 4096
 """Number of open files that a run may need, for the sockets of a large group and the files of the loaders;
 the common limit of 1,024 is too low."""

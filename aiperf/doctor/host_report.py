@@ -1,4 +1,5 @@
-"""Examination of one host with the standard library alone: limits, folders, variables, drivers."""
+"""Examination of one host with the standard library alone: limits, folders, variables, drivers. It needs no
+torch, so that a host with a broken one can be examined as well."""
 
 from __future__ import annotations
 
@@ -43,6 +44,7 @@ NVIDIA = (
     "retired_pages.pending",
     "mig.mode.current",
 )
+"""Fields that `_fields` of `judge.py` expects in this order."""
 TOOLS: Mapping[str, tuple[str, ...]] = {
     "nvidia-smi": (f"--query-gpu={','.join(NVIDIA)}", "--format=csv,noheader"),
     "rocm-smi": ("--showdriverversion", "--showproductname", "--csv"),
@@ -107,7 +109,8 @@ def examine_host(
 
 
 def try_folder(path: Path) -> Folder:
-    """Measures how fast a folder can be written to. Nothing remains in it."""
+    """Measures how fast a folder can be written to. Nothing remains in it. Rates are in bytes per second,
+    times in seconds. A fault is in the folder's `fault`."""
     try:
         began = time.perf_counter()
         with tempfile.NamedTemporaryFile(dir=path, prefix=".aiperf-hpc-") as file:

@@ -1,4 +1,5 @@
-"""Checks of an examination: each is a function of it. Their order is that in which faults should be fixed."""
+"""Checks of an examination: each is a function of it. Their order is that in which faults should be fixed. A
+check looks at reports only, and asks nothing itself."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def _load(examination: Examination) -> Check:
 
 
 def _busy_remedy(hosts: Sequence[HostReport]) -> str:
-    """What to do about the most overloaded of these hosts; empty if none is overloaded."""
+    """What to do about the most overloaded of these hosts; empty if none is overloaded. An overloaded host is
+    a usual cause of answers that are late or missing, so many checks ask for it first."""
     busiest = max(hosts, key=_load_per_core, default=None)
     if busiest is None or _load_per_core(busiest) < BUSY:
         return ""
@@ -106,6 +108,7 @@ def _load_per_core(host: HostReport) -> float:
 
 
 def _load_text(host: HostReport) -> str:
+    """The load of a host as the check shows it."""
     return f"load average {host.load or 0.0:.1f} on {counted(host.cores, 'core')} of {host.host}"
 
 
@@ -158,8 +161,8 @@ def _fused(examination: Examination) -> Check:
 
 
 def _backend(examination: Examination) -> Check:
-    """Checks that the ranks of each group can add tensors, and that no group is much slower than the
-    others."""
+    """Checks that the ranks of each group can add tensors, and that no group is much slower than the others.
+    Groups of processors are not compared with each other."""
     joined = [each for each in examination.device_reports if each.backend]
     if not joined and examination.devices_per_group > 1:
         return not_checked("backend", "the ranks of no group could meet", BLIND_REMEDY)
@@ -204,6 +207,7 @@ def _clocks(examination: Examination) -> Check:
 
 
 def _counted(kinds: Counter[str]) -> str:
+    """Kinds of devices with their numbers, in the order in which they were first seen."""
     return ", ".join(f"{count} × {name}" for name, count in kinds.items())
 
 

@@ -14,7 +14,8 @@ WAIT_SECONDS = 50.0
 
 
 def patient(seconds: float, wait_seconds: float) -> float:
-    """The time limit of a part of an examination, longer in proportion if the whole one may take longer."""
+    """The time limit of a part of an examination, longer in proportion if the whole one may take longer. It
+    never becomes shorter."""
     return seconds * max(1.0, wait_seconds / WAIT_SECONDS)
 
 
@@ -25,7 +26,9 @@ class Folder:
     path: str
     fault: str = ""
     free_bytes: int = 0
+    """Bytes that this user may still write."""
     bytes_per_second: float = 0.0
+    """Rate at which a large file is written and flushed."""
     append_seconds: float = 0.0
     """Mean time in seconds to append a line and flush it to the disk."""
 
@@ -87,9 +90,11 @@ class DeviceReport(FromGroup):
     kind: str = ""
     name: str = ""
     identity: str = ""
+    """What tells it from other devices of its host, as a UUID; empty if no driver says."""
     driver: str = ""
     memory_bytes: int = 0
     visible_devices: int = 0
+    """Number of devices of its kind that this rank sees."""
     backend: str = ""
     """Backend of torch.distributed; empty if the group is one rank, which needs none."""
     reduce_bytes_per_second: float = 0.0

@@ -18,7 +18,8 @@ def python(examination: Examination) -> Check:
 
 
 def names(examination: Examination) -> Check:
-    """Checks that no other distribution owns one of our packages, as NVIDIA's `aiperf` does."""
+    """Checks that no other distribution owns one of our packages, as NVIDIA's `aiperf` does. Two
+    distributions with one package overwrite each other's files."""
     clashes = {each.clash: each.host for each in examination.host_reports if each.clash}
     if clashes:
         clash, host = next(iter(clashes.items()))

@@ -18,7 +18,8 @@ HEAD = """\
 
 def description(config: Config, command: Sequence[str], directory: Path, concurrency: int) -> str:
     """The file as YAML, in which JSON is a valid value. `command` are the arguments of `aiperf-hpc` that
-    describe the run."""
+    describe the run. `concurrency` is the number of trials that NNI runs at the same time; `directory` that
+    of the run."""
     limit = config.limits.max_trials
     here = str(Path(__file__).parent)
     entries: dict[str, Any] = {

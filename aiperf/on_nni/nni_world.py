@@ -86,6 +86,8 @@ class NniWorld:
     """A world (aiperf.ranks.world.World) behind a socket, which NNI's tuner and trials call."""
 
     def __init__(self, files: RunFiles, places: tuple[Place, ...], device: str) -> None:
+        """Starts a worker for each place, and listens at a socket whose address is written into the run
+        directory."""
         self.groups: tuple[tuple[int, ...], ...] = tuple((place.rank,) for place in places)
         self._files, self._device = files, device
         self._slots = [_Slot(place) for place in places]
@@ -109,6 +111,8 @@ class NniWorld:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, group: int, message: ToGroup) -> None:
+        """Sends a message to whatever works in the place of the group; a trial waits until NNI asks for
+        one."""
         slot = self._slots[group]
         with self._changed:
             if isinstance(message, Setup):
@@ -136,6 +140,8 @@ class NniWorld:
             self.send(group, message)
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        """The next message of a group; None after `seconds`. It also notices the deadline, and processes that
+        NNI never started."""
         with self._changed:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self._closing = True
@@ -152,9 +158,11 @@ class NniWorld:
             return None
 
     def clock_of(self, rank: int) -> ClockReading:
+        """All ranks are on this host, whose clock is the master's."""
         return SAME_CLOCK
 
     def restart(self, group: int) -> bool:
+        """Forgets the trials of the group and starts our own worker in its place."""
         with self._changed:
             slot = self._slots[group]
             slot.waiting.clear()
@@ -168,6 +176,7 @@ class NniWorld:
         return True
 
     def close(self) -> None:
+        """Ends our own workers; NNI ends the processes of its trials."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -316,6 +325,7 @@ class NniWorld:
     def _refuse_waiting(self, group: int) -> None:
         """Returns the trials that no process has begun, in the way in which a worker returns them."""
         slot = self._slots[group]
+        # Also the trial that NNI has been told of, if its process has not called yet.
         never = [*slot.waiting, *([slot.given] if slot.given is not None and slot.trial is None else [])]
         slot.waiting.clear()
         if slot.trial is None:

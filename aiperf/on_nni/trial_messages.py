@@ -1,4 +1,5 @@
-"""Messages between NNI's tuner and trials and the master, each one JSON object."""
+"""Messages between NNI's tuner and trials and the master, each one JSON object. They are exchanged only
+between processes of one user on one host (`refuse_stranger`), and are read with a limit on their size."""
 
 from __future__ import annotations
 
@@ -33,6 +34,7 @@ class TrialDescribed(Word):
     """The answer to `TrialWanted`: the parameters that NNI shows for the trial and passes to its process."""
 
     parameters: Mapping[str, Any]
+    """Names and values, which must include what `trial_process` needs: the trial and the run."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class ProcessBegan(Word):
     """The first message of a trial's process."""
 
     trial: int
+    """Number of the trial, as NNI passed it on."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Given(Word):
 
     place: Place
     device: str
+    """The device as `--device` names it."""
 
 
 def call(files: RunFiles) -> Connection:

@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 def train_one() -> int:
-    """Trains the trial that NNI assigned to this process; returns the exit code."""
+    """Trains the trial that NNI assigned to this process; returns the exit code. 1 for a trial that failed.
+    Raises WorldError if the run is over."""
     import nni
 
     parameters: Any = nni.get_next_parameter()
@@ -46,6 +47,7 @@ class NniChannel:
     failed, or validated nothing, has no result, and the process of a failed one ends with exit code 1."""
 
     def __init__(self, connection: Connection, nni: Any) -> None:
+        """`nni` is NNI's module."""
         self._connection, self._nni = connection, nni
         self._sending = threading.Lock()
         """The worker sends from several threads."""
@@ -55,6 +57,7 @@ class NniChannel:
         """Whether the trial failed."""
 
     def send(self, message: FromGroup) -> None:
+        """Sends a message to the master, and then reports an accuracy to NNI if the message has one."""
         with self._sending:
             self._connection.send_bytes(pack(message))
             if isinstance(message, Validated):

@@ -82,7 +82,8 @@ class SearchTuner:
     _on_error = _on_exit
 
     def _next(self, stopping: Callable[[], bool]) -> Word | None:
-        """The master's answer; None if NNI stops before it arrives."""
+        """The master's answer; None if NNI stops before it arrives. Raises WorldError, or EOFError, if the
+        master has ended."""
         connection = self._call(stopping)
         if connection is None:
             return None

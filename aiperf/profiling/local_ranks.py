@@ -27,7 +27,8 @@ WORDS = 400
 def profile_locally(work: ProfileWork, directory: Path) -> Recorded:
     """Profiles the work and returns the record. If a trace is requested, it is written into the directory.
 
-    Raises WorldError if a rank cannot make its steps.
+    Raises WorldError if a rank cannot make its steps. The directory is the caller's, and must be empty: files
+    of an earlier profile would be taken for answers.
     """
     (directory / WORK).write_text(json.dumps(encode(work)), encoding="utf-8")
     ranks = [_start(directory, position) for position in range(work.ranks)]

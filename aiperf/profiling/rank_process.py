@@ -61,7 +61,8 @@ def main() -> int:
 
 
 def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
-    """Profiles the work on this rank: ceilings first, then steps, a validation, and memory."""
+    """Profiles the work on this rank: ceilings first, then steps, a validation, and memory. Raises
+    AiperfError for data or a network that cannot be profiled, and what torch raises."""
     device = _bound(work)
     graph = graph_from_json(dict(work.graph))
     refuse_too_large(graph, work, device.memory_bytes)
@@ -109,8 +110,8 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
 
 
 def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None:
-    """Raises WorldError if the step is known to need more memory than the device has, by the model of
-    `run --dry-run`. All ranks share the memory of a CPU."""
+    """Raises WorldError if the step is known to need more memory than the device has, by the model of `run
+    --dry-run`. All ranks share the memory of a CPU. A network whose memory is unknown is tried."""
     format = "bf16" if work.training.format == AUTO else work.training.format
     own = work.hyper.batch_size // work.ranks
     parts = step_parts(graph, replace(work.training, format=format), own, work.ranks, PROCESSOR)
@@ -127,7 +128,7 @@ def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None
 
 def _bound(work: ProfileWork) -> Device:
     """The CPU. Raises WorldError for other devices: their host runs ahead of them, so the times of the host's
-    operations would be shown as those of the device."""
+    operations would be shown as those of the device. All ranks of the profile share its cores."""
     choice = choose(work.device)
     if choice.kind != PROCESSOR:
         raise WorldError(
@@ -170,7 +171,7 @@ def _format(work: ProfileWork, device: Device, parallel: Parallel) -> str:
 
 def _ceilings(device: Device, format: str, parallel: Parallel) -> Ceilings:
     """Ceilings of this rank, measured by all ranks at once, so that each has its share of the cores and of
-    the memory's bandwidth."""
+    the memory's bandwidth. The sums before each part let all ranks begin it together."""
     parallel.total(0)
     products = measure_products(device, format, CEILING_SECONDS)
     parallel.total(0)

@@ -67,6 +67,7 @@ class MarkedEngine(Engine):
     """The eager step in its phases."""
 
     def __init__(self, passes: Passes) -> None:
+        """The module is set by `TrialSteps`, wrapped in a group."""
         super().__init__(passes)
         self.layers: list[int] = []
         """Sequence numbers of the last step, as `aiperf.wire.profile_records.Events.layers`."""
@@ -93,6 +94,7 @@ class TrialSteps:
     """The steps of a trial, as training makes them, plain or marked."""
 
     def __init__(self, rank: Rank, attempt: BuiltTrial) -> None:
+        """The network is wrapped at once; in a trial that happens after the first step."""
         self.rank, self.attempt = rank, attempt
         self.eager = attempt.engine
         self.eager.module, attempt.optimizer = rank.parallel.wrap(self.eager.bare, attempt.optimizer)
@@ -142,6 +144,9 @@ def marked_nodes(network: Network, numbers: list[int]) -> Iterator[None]:
 
 
 def _in_range(module: Callable[..., Any], name: str, numbers: list[int]) -> Callable[..., Any]:
+    """The module with a range of this name around it; the sequence number is noted before the range
+    begins."""
+
     def run(*values: Tensor) -> Any:
         numbers.append(_next_number())
         with record_function(NODE + name):
@@ -189,6 +194,7 @@ def run_rounds(steps: TrialSteps, rounds: int) -> Rounds:
         1:
     ]
     plain, profiled, profilers, layers = zip(*timed)
+    # The lower of the two in the middle if their number is even: a step that was made, not a mean of two.
     chosen = sorted(range(rounds), key=profiled.__getitem__)[(rounds - 1) // 2]
     events = tuple(_events(*each) for each in zip(profilers, layers))
     return Rounds(plain, profiled, chosen, events, profilers[chosen])
@@ -214,8 +220,8 @@ def _timed(steps: TrialSteps, step: Callable[[], None], around: AbstractContextM
 
 
 def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
-    """The events of a marked step: those of its own thread, and the collectives, which run in another
-    one."""
+    """The events of a marked step: those of its own thread, and the collectives, which run in another one.
+    Times are nanoseconds from the beginning of the step."""
     found = raw_events(profiler)
     (step,) = (event for event in found if event.name() == STEP)
     begin, length, thread = step.start_ns(), step.duration_ns(), step.start_thread_id()
@@ -239,13 +245,15 @@ def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
 def measure_memory(steps: TrialSteps) -> MeasuredMemory:
     """Memory of the second of two steps. Tensors that exist between steps are summed up one by one; temporary
     memory is derived from the profiler's record of allocations. Memory that libraries allocate without torch
-    is not included."""
+    is not included. The result is in bytes."""
     attempt = steps.attempt
     tensors = attempt.network.tensors().values()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         steps.marked_step()
         gradients = sum(tensor.grad.nbytes for tensor in tensors if tensor.grad is not None)
         examples = sum(tensor.nbytes for tensor in attempt.batches.next)
+        # In the first step gradients and optimizer state are made; only the second one has them from its
+        # start.
         with record_function(SECOND):
             steps.marked_step()
     events = raw_events(profiler)
@@ -283,7 +291,8 @@ def predict_memory(
     graph: Graph, training: TrainingConfig, hyper: HyperParameters, device: Device, examples: int
 ) -> PredictedMemory | None:
     """Memory as torch's MemTracker predicts it on fake tensors, which have a shape but no memory. None for a
-    mixture of experts, where the number of rows of an expert depends on the examples."""
+    mixture of experts, where the number of rows of an expert depends on the examples. The result is in bytes,
+    and no step is really computed."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):
         return None
     # Here: it imports torch's compiler, which takes as long as torch itself and no other step needs.
@@ -342,6 +351,7 @@ class FirstBatch(Split):
     """A split whose sweep is cut to its first batch, so that a validation to be timed is short."""
 
     def __init__(self, split: Split, batch_size: int) -> None:
+        """`batch_size` is the number of examples that are swept at most."""
         self._split = split
         self.num_examples = min(batch_size, split.num_examples)
 

@@ -40,12 +40,14 @@ class ProfileWork:
     device: str = AUTO
     """Kind of device, or auto."""
     ranks: int = 1
+    """Number of ranks, which share the batch and the cores of this host."""
     ceilings: Ceilings | None = None
     """Ceilings of one rank; None: they are measured."""
     trace: bool = False
     """Whether a trace is written."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for a batch that the ranks cannot share evenly, with one that they can."""
         batch = self.hyper.batch_size
         if batch % self.ranks or batch < LEAST_BATCH * self.ranks:
             near = max(LEAST_BATCH, batch // self.ranks) * self.ranks

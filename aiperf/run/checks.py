@@ -59,7 +59,7 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
 
 def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config:
     """The configuration as a simulation can run it, neither ranked nor notarised. `format` replaces "auto".
-    Raises AiperfError if it cannot be run."""
+    Raises AiperfError if it cannot be run. `ranks_of_a_group` is the number of ranks that share a batch."""
     config, _ = with_tuner(replace(config, ranked=False, notary=False))
     if config.training.format == AUTO:
         config = with_overrides(config, {"training.format": format})
@@ -97,7 +97,8 @@ def starting_graph(config: Config) -> Graph:
 
 
 def refuse_secrets(config: Config) -> None:
-    """The configuration is recorded as it is used, so nothing can be left out of it."""
+    """The configuration is recorded as it is used, so nothing can be left out of it. Raises ConfigError,
+    without showing the value."""
     named = {**vars(config), **{f"data.{name}": value for name, value in vars(config.data).items()}}
     for name, value in named.items():
         # A folder may be named by a hash, and its path is hidden in the journal.

@@ -30,7 +30,7 @@ def deviating_note(deviations: Sequence[Deviation]) -> str:
 
 def refuse_deviating(leg: Leg, allowed: bool) -> str:
     """A note on the devices that deviate, if they are `allowed`; otherwise raises WorldError if there are
-    any."""
+    any. Devices whose bits cannot be compared deviate from nothing."""
     note = deviating_note(at_beginning(leg).deviations)
     if note and not allowed:
         raise WorldError(

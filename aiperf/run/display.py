@@ -1,4 +1,5 @@
-"""Progress of a run for the user: lines that are redrawn on a terminal, or plain lines in a log."""
+"""Progress of a run for the user: lines that are redrawn on a terminal, or plain lines in a log. It reads the
+replay only, and an OSError in showing never ends the run."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class Display:
                 self.live.stop()
 
     def show(self, replay: Replay, t: float) -> None:
-        """`t` is the leg's time [s]."""
+        """`t` is the leg's time [s]. Too early a call does nothing."""
         if t - self._shown < (_plain_seconds(replay) if self.live is None else LIVE_SECONDS):
             return
         self._shown = t
@@ -81,6 +82,7 @@ class Display:
             print(f"aiperf-hpc: progress cannot be shown any more ({error.strerror})", file=sys.stderr)
 
     def _draw(self, replay: Replay, t: float) -> None:
+        """Draws the panel on a terminal, or prints a line."""
         if self.live is not None:
             self.live.update(self._panel(replay, t), refresh=True)
         else:
@@ -98,6 +100,8 @@ class Display:
         self._said = said
 
     def _facts(self, replay: Replay, t: float) -> list[str]:
+        """What is going on in one line: the step of the preparation, the rate and the best network, or the
+        end."""
         leg, best, mark = replay.leg, replay.best, mark_of(replay.opened.origin)
         if leg.released is None:
             return [_preparing(replay)]
@@ -113,6 +117,7 @@ class Display:
         return [marked(f"{so_far} so far", mark), best_text]
 
     def _trials(self, replay: Replay, t: float) -> list[str]:
+        """The trials of the first groups, and how many more there are; none after the end."""
         leg = replay.leg
         if leg.ended is not None or (leg.deadline is not None and t >= leg.deadline):
             return []
@@ -121,16 +126,19 @@ class Display:
         return [self._running(replay, trial) for trial in shown] + ([f"and {more} more"] if more > 0 else [])
 
     def _running(self, replay: Replay, attempt: Attempt) -> str:
+        """A trial in a few words: what it is, its epoch, its last error."""
         error = f", now {percent(attempt.error)}" if attempt.error is not None else ""
         trial = attempt.trial
         epoch = self._share(replay, attempt) * trial.epochs
         return f"trial {trial.number} ({origin(trial)}) epoch {epoch:.0f}/{trial.epochs}{error}"
 
     def _share(self, replay: Replay, attempt: Attempt) -> float:
+        """How far a trial is in its plan, from 0 to 1."""
         examples = int(replay.ranks[0].ready.data["training_examples"])
         return attempt.steps / plan(attempt.trial, replay.opened.config.training, examples).steps
 
     def _panel(self, replay: Replay, t: float) -> Group:
+        """The lines on a terminal: head, bar of the span, facts, and a bar for each group shown."""
         opened, leg = replay.opened, replay.leg
         device = leg.ranks[0].ready.device if leg.ranks else "…"
         device = marked(device, mark_of(opened.origin))
@@ -161,6 +169,8 @@ class _Credit:
         self._seen: dict[int, int] = {}
 
     def of(self, replay: Replay) -> int:
+        """The operations so far, in OPS. Only trials that have changed since the last call are added up, so
+        that a call takes the same time in a long run."""
         recent = {attempt.index: attempt for attempt in replay.arrivals[-64:]}
         recent |= {attempt.index: attempt for attempt in replay.running.values()}
         for index, attempt in recent.items():
@@ -196,6 +206,7 @@ def _preparing(replay: Replay) -> str:
 
 
 def _first(replay: Replay, most: int) -> list[Attempt]:
+    """The trials of the groups with the lowest numbers, at most `most` of them."""
     return [replay.running[group] for group in sorted(replay.running)[:most]]
 
 

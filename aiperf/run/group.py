@@ -89,9 +89,11 @@ class Group:
         return self.prepared > 0 and self.wanting == (last.trial.number, last.attempt)
 
     def has(self, trial: int, attempt: int) -> bool:
+        """Whether this attempt is assigned to the group now."""
         return any((job.trial.number, job.attempt) == (trial, attempt) for job in self.assigned)
 
     def assign(self, job: Dispatched, now: float, ceilings: Mapping[int, Ceiling]) -> None:
+        """Adds a trial; if the group had none, its silence begins to count now."""
         self.assigned.append(job)
         if len(self.assigned) == 1:
             self.heard = now
@@ -127,7 +129,8 @@ class Group:
 
     @property
     def overdue(self) -> float:
-        """Time from which its silence is a loss; infinite without work, because then it sends nothing."""
+        """Time from which its silence is a loss; infinite without work, because then it sends nothing. On the
+        clock of `AttentiveClock`."""
         return self.heard + self.patience if self.assigned else inf
 
     def lose(self) -> None:
@@ -144,7 +147,8 @@ class Group:
 
 def step_seconds(job: Dispatched, ceilings: Iterable[Ceiling]) -> float:
     """Predicted time in seconds of one training step on the slowest of the group's ranks, which share the
-    batch; 0 if none of them was measured."""
+    batch; 0 if none of them was measured. A step is taken to run at the rate of the seed's, or at an eighth
+    of the ceiling."""
     operations = _tensor_operations(job.forward, job.backward) * job.trial.hyper.batch_size
     rates = [
         ceiling.seed.typical if ceiling.seed else ceiling.product.fastest / SLOWER for ceiling in ceilings
@@ -155,4 +159,5 @@ def step_seconds(job: Dispatched, ceilings: Iterable[Ceiling]) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def _tensor_operations(forward: Ops, backward: Ops) -> int:
+    """Operations of the products in a training step of one example."""
     return (forward + backward).price(TENSOR_OPS)

@@ -1,5 +1,6 @@
 """All groups of a leg: which one gets the next trial, which one has been silent for too long, losses and
-restarts."""
+restarts. It decides by the ledger's clock and by what groups say, and sends what it decides; the state of one
+group is in `group.py`."""
 
 from __future__ import annotations
 
@@ -36,6 +37,7 @@ class AttentiveClock:
     """A clock that stops while this process is held up."""
 
     def __init__(self) -> None:
+        """At 0, as the leg's clock."""
         self._looked = self._held_up = 0.0
 
     def at(self, now: float) -> float:
@@ -91,10 +93,13 @@ class WaitingGroups:
     served."""
 
     def __init__(self) -> None:
+        """Both queues are dictionaries, which keep their order and from which any group can be removed at
+        once."""
         self._idle: dict[int, None] = {}
         self._others: dict[int, None] = {}
 
     def __bool__(self) -> bool:
+        """Whether any group waits."""
         return bool(self._idle or self._others)
 
     @property
@@ -104,6 +109,7 @@ class WaitingGroups:
 
     @property
     def first(self) -> int | None:
+        """The group that is served next; None if none waits."""
         return self.idle if self._idle else next(iter(self._others), None)
 
     def put(self, index: int, num_trials: int) -> None:
@@ -235,7 +241,8 @@ class Groups:
         return now
 
     def check_silence(self) -> None:
-        """Loses the groups that were silent for longer than their work may take."""
+        """Loses the groups that were silent for longer than their work may take. Groups are told apart by
+        when their own silence is over, so only those that are due are looked at."""
         now = self.attentive_seconds()
         for index in self._silences.passed(now):
             self.lose(index, f"was silent for {now - self.each[index].heard:.0f} s")
@@ -291,17 +298,20 @@ class Groups:
         self.last_idle, self._in_vain = self.ledger.now, False
 
     def _seconds_left(self) -> float | None:
+        """Seconds to the deadline, below 0 after it; None without one."""
         deadline = self.ledger.replay.leg.deadline
         return None if deadline is None else deadline - self.ledger.now
 
 
 def _in(indices: set[int], index: int, belongs: bool) -> None:
+    """Adds an index to a set or removes it."""
     (indices.add if belongs else indices.discard)(index)
 
 
 def observed(ranks: Sequence[Ready], master: tuple[str, int], minutes: float) -> Observe:
     """The message that starts the recording. `master`: host and process of the master. `minutes`: the length
-    of the run, 0 without a limit."""
+    of the run, 0 without a limit. Each host's recorder is told the processes that belong to the run, so that
+    all others count as other programs."""
     host, process = master
     processes: dict[str, tuple[int, ...]] = {host: (process,)}
     for ready in ranks:

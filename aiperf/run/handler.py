@@ -47,6 +47,7 @@ class MessageHandler:
     def __init__(
         self, ledger: Ledger, files: RunFiles, groups: Groups, audience: Audience, notarisation: Notarisation
     ) -> None:
+        """A run that already has a complete trial cannot fail for one shared reason."""
         self.ledger, self.files, self.groups, self.audience = ledger, files, groups, audience
         self.replay, self.world, self._notarisation = ledger.replay, groups.world, notarisation
         completed = any(trial.state is State.COMPLETE for trial in self.replay.trials.values())
@@ -61,7 +62,8 @@ class MessageHandler:
         """What each rank measured of the fabric."""
 
     def turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
-        """Waits at most `seconds` for one message and handles it; returns the group that sent it."""
+        """Waits at most `seconds` for one message and handles it; returns the group that sent it. `on_loss`
+        is called with a group and a reason, and decides what a loss means now."""
         index = None
         received = self.world.receive(seconds)
         if received is not None:
@@ -82,7 +84,8 @@ class MessageHandler:
 
     def _expects(self, index: int, message: messages.FromGroup) -> bool:
         """False for a message about an attempt that has been taken from the group since it was sent, and for
-        any other that comes too late."""
+        any other that comes too late. A group that was lost may have sent messages before it heard of
+        that."""
         if isinstance(message, messages.Validated):
             trial, attempt = message.segment.trial, message.segment.attempt
         elif isinstance(message, messages.Steps):

@@ -56,7 +56,8 @@ class Initialisation:
         """Time limit in seconds for measuring the fabric; 0 if it is not measured."""
 
     def run(self) -> None:
-        """Raises WorldError if a group cannot be initialised, and StoppedEarly."""
+        """Raises WorldError if a group cannot be initialised, and StoppedEarly. Each step is repeated until
+        all groups have done it, because a group that is restarted begins anew."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
         measured = self.replay.opened.origin is Origin.MEASURED
@@ -169,6 +170,7 @@ class Initialisation:
         self.audience.say(f"{lost}; it is started again")
 
     def _refuse_stop(self) -> None:
+        """Raises StoppedEarly if the user or the scheduler wants the run to end."""
         if reason := self._stop_reason():
             raise StoppedEarly(reason)
 
@@ -222,7 +224,7 @@ def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterab
 
 def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
     """Notes for the user: what of a folder is read, accelerators that are not used, hosts that do not share
-    the run directory, and a format that is emulated."""
+    the run directory, and a format that is emulated. Each is one line."""
     found = [f"data: {ranks[0].data_note}"] if ranks[0].data_note else []
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(

@@ -43,7 +43,7 @@ class Ledger:
 
     @property
     def head(self) -> JournalHead:
-        """The journal as it is now."""
+        """The journal as it is now. It is what a notary signs."""
         return JournalHead(self.replay.lines, *self.journal.end)
 
     def write(self, event: Event, now: float | None = None) -> None:

@@ -71,7 +71,7 @@ class Master:
         self._closing_since = 0.0
 
     def stop(self, reason: str) -> None:
-        """Asks for a clean end; may be called from a signal handler."""
+        """Asks for a clean end; may be called from a signal handler. The first reason counts."""
         self._stop_request = self._stop_request or reason
 
     def run(self, started: str, command: tuple[str, ...], backend: str = "ddp", host: str = "") -> None:
@@ -81,6 +81,8 @@ class Master:
             self._run(started, command, backend, host)
 
     def _run(self, started: str, command: tuple[str, ...], backend: str, host: str) -> None:
+        """The leg in the order of its lines: start, initialisation, release, span, end, device check,
+        test."""
         leg, groups = self.replay.num_legs, self.world.groups
         self.ledger.write(events.LegBegan(leg, started, command, groups, backend, host))
         self._sweep()
@@ -179,7 +181,8 @@ class Master:
             self._close("trials")
 
     def _close(self, reason: str) -> None:
-        """Begins the end of the leg: no trial is dispatched any more, and the groups close theirs."""
+        """Begins the end of the leg: no trial is dispatched any more, and the groups close theirs. The time
+        for groups to stop counts from here."""
         self._closing_since = self.groups.attentive_seconds()
         self._closing, self.groups.closing = reason, True
         if reason != "deadline":  # which the groups keep by themselves
@@ -238,7 +241,8 @@ class Master:
             self.handler.audience.say(note)
 
     def _test(self) -> None:
-        """Has the best network evaluated on the test examples, once, by any group that is left."""
+        """Has the best network evaluated on the test examples, once, by any group that is left. A group that
+        does not answer within READY_SECONDS is passed over."""
         best, leg = self.replay.best, self.replay.leg
         # Groups that are ready come first: one that is being restarted may never answer, if the link to it is
         # cut. Groups that did not stop in time come last.

@@ -68,6 +68,7 @@ class SpotChecks:
 
     @property
     def is_waiting(self) -> bool:
+        """Whether weights wait for an answer."""
         return bool(self._waiting)
 
     def ended(self, ending: Ending, now: float) -> None:
@@ -106,6 +107,7 @@ class SpotChecks:
         return found
 
     def _drop(self, trials: Iterable[int]) -> None:
+        """Removes the second names of the weights of these trials."""
         for trial in trials:
             try:
                 self._files.spot_weights(trial).unlink(missing_ok=True)
@@ -190,6 +192,7 @@ class Notarisation:
         self._say_skipped()
 
     def _say_skipped(self) -> None:
+        """Tells the user once that weights could not be kept."""
         if self._spots.failure and not self._said_skipped:
             self._say(f"weights are not kept for a spot check: {self._spots.failure}; the run goes on")
             self._said_skipped = True
@@ -214,6 +217,8 @@ class Notarisation:
             self._failure = str(error)
 
     def _synchronise_and_write(self, file: int, request: NotaryRequest) -> None:
+        """Runs on a thread of its own, because to flush the journal may take long. The request is written
+        after that."""
         try:
             os.fsync(file)
             _replace(self._request, request.text().encode())
@@ -225,9 +230,11 @@ class Notarisation:
 
     @property
     def _is_writing(self) -> bool:
+        """Whether the request before is still being written."""
         return self._writing is not None and self._writing.is_alive()
 
     def _join(self, seconds: float) -> None:
+        """Waits at most this many seconds for the request that is being written."""
         if self._writing is not None:
             self._writing.join(seconds)
 

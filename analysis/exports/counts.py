@@ -16,9 +16,11 @@ NOTES = """\
 dx is the gradient of a layer's input, dw that of its weights; a training {example} is forward + backward.
 grad_accum adds up the gradients of a tensor with several readers; softmax_xent is the loss.
 {uncounted}"""
+"""Explanations below the tables."""
 ALL_PAIRS = """\
 Attention is counted on the causal triangle, T(T + 1)/2 pairs of positions; "all pairs" has T², as
 published MFU counts, and is for comparison with that only."""
+"""Explanation of the last row of a network with attention."""
 
 
 def count_text(graph: Graph, bytes_per_element: int = 4) -> str:

@@ -53,7 +53,8 @@ class DawnbenchEntry:
 
 
 def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> DawnbenchEntry:
-    """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD."""
+    """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD.
+    `author` and `email` are written as given; `price` is that of a node, None if it is not stated."""
     replay = judged.replay
     refuse_marked(replay.opened.origin, judged.files.directory, "be written as a DAWNBench entry")
     refuse_invalid(judged, "entry")

@@ -27,6 +27,7 @@ from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/inference/1"
+"""Name and version of the form of the files."""
 SINGLE, MULTI = "single-stream", "multi-stream"
 """Names of two scenarios, as LoadGen spells them."""
 DAWNBENCH_IMAGES = 10_000
@@ -39,6 +40,7 @@ COLUMNS = (
     *("trial", "scenario", "LoadGen's verdict", "figure", "samples/s"),
     *("accuracy against the journal", "J/sample", "of the ceiling"),
 )
+"""Headings of `inference_table`."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,8 @@ def save(files: RunFiles, inference: Inference) -> None:
 def load_all(files: RunFiles, replay: Replay) -> list[Inference]:
     """The results on networks of this run, by trial and in the order of the scenarios.
 
-    Raises AiperfError for a file that is damaged, or of another run.
+    Raises AiperfError for a file that is damaged, or of another run. The files are not part of the journal,
+    so anybody may have changed them.
     """
     loaded = []
     for path in files.inference_directory.glob("*.json"):
@@ -159,7 +162,8 @@ def load_all(files: RunFiles, replay: Replay) -> list[Inference]:
 
 
 def inference_text(inference: Inference, price: Price | None = None) -> str:
-    """One scenario on a few lines; with a price what DAWNBench's 10,000 images cost, where it is known."""
+    """One scenario on a few lines; with a price what DAWNBench's 10,000 images cost, where it is known. The
+    price is that of a node-hour."""
     lines = [(inference.scenario, _verdict_text(inference)), *_lines(inference)]
     # Only of `single-stream` with its accuracy pass is the time of DAWNBench's images known.
     money = None if price is None else inference.dawnbench_cost(price)

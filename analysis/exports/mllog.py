@@ -28,7 +28,9 @@ from analysis.readings.run_tables import verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
 
 BENCHMARKS = ("resnet",)
+"""Benchmarks of MLPerf Training that a run can be an entry of."""
 DIVISIONS = ("open", "closed")
+"""Divisions of MLPerf Training."""
 STATUSES = ("cloud", "onprem", "preview", "research")
 """Values that rule set 4.0.0 allows."""
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
@@ -48,11 +50,14 @@ class MlperfEntry:
     division: str
     """One of DIVISIONS; only the open one can be entered."""
     organization: str
+    """Who submits the run."""
     platform: str
+    """The machine, as its owner calls it."""
     status: str
     """One of STATUSES."""
 
     def __post_init__(self) -> None:
+        """Raises ConfigError for the closed division, and for a name that is missing."""
         if self.division != "open":
             raise ConfigError(
                 "MLPerf's closed division fixes the network and its hyper-parameters, and a search changes "
@@ -194,7 +199,8 @@ def _examples_of_best(attempt: Attempt) -> int:
 
 
 def _epochs(replay: Replay, examples: int) -> float:
-    """Passes over the training examples; 0 where their number is not known."""
+    """Passes over the training examples; 0 where their number is not known. In parts of epochs, because
+    validations come within one."""
     return examples / (replay.manifest.get("training_examples") or inf)
 
 
@@ -215,7 +221,8 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
 
 
 def _begin(leg: Leg) -> float:
-    """When the leg's clock was 0. What is not a time of day is taken for 1970: the order still holds."""
+    """When the leg's clock was 0. What is not a time of day is taken for 1970: the order still holds. In
+    milliseconds since 1970."""
     try:
         started = datetime.fromisoformat(leg.began.started)
     except ValueError:

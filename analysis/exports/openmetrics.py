@@ -1,4 +1,5 @@
-"""A run as OpenMetrics text, for a site's Prometheus to collect from a file or from `serve`."""
+"""A run as OpenMetrics text, for a site's Prometheus to collect from a file or from `serve`. Each call makes
+a registry of its own: the library's default one is kept for the whole process."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def openmetrics_text(judged: Judged) -> str:
 
 
 def live_openmetrics_text(now: Snapshot) -> str:
-    """The gauges that can be told while the run goes on."""
+    """The gauges that can be told while the run goes on. Names are those of `openmetrics_text` where the
+    figures are the same."""
     registry, run = CollectorRegistry(), _run(now.run, now.mark)
     Info("aiperf_run", "What the run is.", registry=registry).info({**run, "preset": now.preset})
     values = {
@@ -86,7 +88,8 @@ def _set(
     values: Mapping[str, tuple[str, float | None]],
     trials: Mapping[str, int],
 ) -> None:
-    """Sets a gauge for each value that is known, by its name and with its help, and one for the trials."""
+    """Sets a gauge for each value that is known, by its name and with its help, and one for the trials. What
+    is unknown is left out, because a gauge has no value for it."""
     for name, (text, value) in values.items():
         if value is not None:
             Gauge(f"aiperf_{name}", text, [*run], registry=registry).labels(*run.values()).set(value)

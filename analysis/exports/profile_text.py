@@ -19,18 +19,22 @@ PHASES_NOTE = (
     "Each moment is counted in one row. A phase with all-reduce is time in which both worked; all-reduce\n"
     "alone is time in which the step waited for it."
 )
+"""Explanation below the table of phases; the page has the same."""
 NODES_NOTE = (
     "Time of a node is the median of the profiled steps. Operations are counted from the architecture,\n"
     "forward and backward. Roofline: as long as the measured ceilings allow, if nothing is found in a cache."
 )
+"""Explanation below the table of nodes."""
 MEMORY_NOTE = (
     "Measured: what torch allocated. Modelled: as `run --dry-run` estimates it. Predicted: by MemTracker,\n"
     "of torch, at the peak, with temporary tensors among the activations."
 )
+"""Explanation below the table of memory."""
 
 
 def profile_text(profiles: Sequence[Profile], trial: str) -> str:
-    """The profile of one network on examples of each size; operations and nodes are those of the largest."""
+    """The profile of one network on examples of each size; operations and nodes are those of the largest.
+    `trial` is what was profiled, in words."""
     largest = profiles[-1]
     whole = ["step", seconds_text(largest.step_seconds), percent(1.0, 1)]
     longest = [
@@ -57,7 +61,9 @@ NODE_COLUMNS = [
     *("node", "layer", "forward", "backward", "share", "operations", "OPS"),
     *("roofline", "measured / roofline", "bound by"),
 ]
+"""Headings of the table of nodes."""
 MEMORY_COLUMNS = ["memory of a rank", "measured", "modelled", "predicted"]
+"""Headings of the table of memory."""
 
 
 def node_cells(node: NodeTime) -> list[str]:
@@ -111,7 +117,7 @@ def shape_text(found: Profile) -> str:
 
 
 def summary(found: Profile) -> list[tuple[str, str]]:
-    """The figures that stand for the whole step."""
+    """The figures that stand for the whole step. Rates are of plain steps: profiling slows a step down."""
     recorded, example = found.recorded, found.graph.head.example
     plain, profiled, one = map(
         seconds_text, (found.plain_seconds, found.step_seconds, found.evaluate_seconds)

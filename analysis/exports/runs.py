@@ -46,7 +46,8 @@ class Listed:
     @classmethod
     def of(cls, files: RunFiles) -> Listed:
         """Reads a run. The figures of a long run that was never validated are those that the journal states,
-        because a recount takes long (`glance`)."""
+        because a recount takes long (`glance`). A run that cannot be read is listed with its problem, so that
+        one damaged directory hides no other."""
         name = files.directory.name
         try:
             judged = glance(files)

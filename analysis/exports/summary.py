@@ -41,7 +41,8 @@ WORDS = (LATE, OPEN, FAILED, LOST, NOT_APPLIED, REPEATED)
 
 
 def summary_text(judged: Judged) -> str:
-    """The score, what it rests on, whether it counts and why not."""
+    """The score, what it rests on, whether it counts and why not. Names of lines are padded to WIDTH columns;
+    the lines of a list have a name only in the first."""
     replay, score, verdict, files = judged.replay, judged.score, judged.verdict, judged.files
     opened, devices = replay.opened, look(files, replay)
     health = group_health(replay, devices.slow)
@@ -205,7 +206,8 @@ def _time(score: Score) -> str:
 
 
 def uncredited_text(replay: Replay, score: Score) -> list[str]:
-    """The share of the operations that were done and not credited, and why; nothing if it is small."""
+    """The share of the operations that were done and not credited, and why; nothing if it is small. Reasons
+    are sorted by their share."""
     # The share is that of the score; how it is divided among the reasons follows the journal's own counts.
     whole = score.raw.operations
     missing = whole - score.goodput.operations

@@ -31,6 +31,7 @@ COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
     "began": lambda row: ("" if row.began is None else clock(row.began), row.began),
     "ended": lambda row: ("" if row.ended is None else clock(row.ended), row.ended),
 }
+"""Cells of the table by the head of their column."""
 CSV_COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "trial": lambda row: row.number,
     "parent": lambda row: row.parent,
@@ -51,6 +52,7 @@ CSV_COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "ended_seconds": lambda row: row.ended,
     "tensor_ops_per_byte": lambda row: row.intensity,
 }
+"""Values of the CSV by the name of their column."""
 MEDIAN = "epochs_to_median_error"
 """Column of the epochs that each trial took to the median of all their lowest errors, counted since its
 weights were new."""

@@ -44,7 +44,8 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The values from left to right as bars of eight heights, the first at zero; at most `width` of them."""
+    """The values from left to right as bars of eight heights, the first at zero; at most `width` of them. Of
+    more values than columns, neighbours are averaged."""
     if not values:
         return ""
     if len(values) > width:

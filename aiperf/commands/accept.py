@@ -101,7 +101,8 @@ def accept(
 
 
 def _earlier(history: Path | None, is_needed: bool) -> list[Judged]:
-    """The earlier runs, without those that cannot be read or may not be used, which are reported."""
+    """The earlier runs, without those that cannot be read or may not be used, which are reported. Raises
+    AiperfError if a history is given and no criterion needs it."""
     from analysis.readings.judgement import glance
 
     if history is None:

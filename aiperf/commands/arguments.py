@@ -31,10 +31,12 @@ class Known(click.Choice[str]):
     """One of several words. For a word that people use for one of them, the refusal says which it is."""
 
     def __init__(self, words: Sequence[str], others: Mapping[str, str]) -> None:
+        """`others` are words that people use, in lower case, with what they should type."""
         super().__init__(words)
         self.others = others
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        """The word, as click checks it. Fails with the remedy for a word in `others`."""
         if remedy := self.others.get(str(value).lower()):
             self.fail(f"{value!r} is not one of {', '.join(self.choices)}: {remedy}", param, context)
         return super().convert(value, param, context)
@@ -50,9 +52,12 @@ class Number(click.FloatRange):
     name = "number"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The unit at the end of the option's name, for the help; NUMBER without one."""
         return UNITS.get(str(param.name).rpartition("_")[2], "NUMBER")
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        """The number. Fails for NaN, for a number outside the range, and for one with a unit, with what to
+        type instead."""
         if with_unit := WITH_UNIT.fullmatch(str(value)):
             number, unit = with_unit.groups()
             alone = f"{float(number) / 100:g}" if unit == "%" else number
@@ -69,17 +74,21 @@ class Whole(click.IntRange):
     name = "whole number"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """What the help shows in place of the value."""
         return "N"
 
 
 run_argument = click.argument("directory", metavar="RUN", type=PATH)
+"""The directory of a run. A package is not accepted."""
 run_or_package_argument = click.argument("path", metavar="RUN|PACKAGE", type=PATH)
+"""The directory of a run, or a package, which `user_files.opened` unpacks."""
 device_option = click.option(
     "--device",
     type=Known(DEVICES, OTHER_DEVICES),
     default="auto",
     help="Kind of device to compute on; auto: an accelerator if there is one.",
 )
+"""The kind of device, which the ranks bind."""
 
 
 def output_option(text: str, default: str | None = None) -> Callable[[Any], Any]:

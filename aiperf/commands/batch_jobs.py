@@ -111,7 +111,8 @@ def _refuse_other_season(config: Config) -> None:
 
 
 def plan_lines(request: RunRequest, config: Config, jobs: Sequence[Job]) -> tuple[str, str]:
-    """The plan in two lines: what these jobs run, and for how long on how many nodes."""
+    """The plan in two lines: what these jobs run, and for how long on how many nodes. Node-hours are of the
+    timed spans; those requested include initialisation and test."""
     data = " in ".join(filter(None, (config.data.name, config.data.path)))
     spans = [job.span_node_hours for job in jobs]
     spent = "1 node-hour" if sum(spans) == 1 else f"{figure(sum(spans))} node-hours"
@@ -131,7 +132,7 @@ def plan_lines(request: RunRequest, config: Config, jobs: Sequence[Job]) -> tupl
 
 def free_name(stem: str, ending: str, text: str) -> Path:
     """The first of STEM.ENDING, STEM-2.ENDING, … that does not exist, or has this text already: the user may
-    have edited the others."""
+    have edited the others. Whoever writes a script again with other options keeps the one before."""
     paths = (Path(f"{stem}{f'-{number}' if number > 1 else ''}.{ending}") for number in count(1))
     return next(
         path for path in paths if not os.path.lexists(path) or (path.is_file() and read_text(path) == text)
@@ -139,8 +140,9 @@ def free_name(stem: str, ending: str, text: str) -> Path:
 
 
 def write_script(path: Path, text: str, mode: int = 0o755) -> None:
-    """Writes a script, which has this mode from its first byte on. Raises AiperfError if bash cannot parse
-    it, and if a file with other contents exists, because the user may have edited it."""
+    """Writes a script, which has this mode from its first byte on, because it may hold a secret. Raises
+    AiperfError if bash cannot parse it, and if a file with other contents exists, because the user may have
+    edited it."""
     _refuse_broken(text)
     with writing(path):
         if path.exists() and read_text(path) != text:
@@ -165,7 +167,8 @@ def _refuse_broken(text: str) -> None:
 
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:
-    """Submits a script that starts after these jobs; returns the new job's id."""
+    """Submits a script that starts after these jobs; returns the new job's id. Raises AiperfError if the
+    scheduler refuses it, or prints no id."""
     where = f"; what it requests is in {script}, below the lines marked EDIT"
     answer = _output_of(scheduler.submit(after), read_text(script), where)
     try:

@@ -18,6 +18,7 @@ from aiperf.host import variables
 
 LONGEST = 200  # of a first sentence; click cuts longer ones, and by itself those of 45
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""Variable from which OpenBLAS, in numpy's wheels, takes its number of threads."""
 HEADING = "Commands"
 """Heading of the commands that have no other."""
 
@@ -29,6 +30,7 @@ class LazyCommands(UserDict[str, Any]):
     """Commands by name. Those given by their location are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
+        """The command of that name, imported if it is given by its location."""
         item: str | click.Command = self.data[name]
         return _imported(item) if isinstance(item, str) else item
 
@@ -41,6 +43,7 @@ class CommandGroup(click.Group):
     """
 
     def __init__(self, *args: Any, places: Places | None = None, **settings: Any) -> None:
+        """`places` are the locations of commands, by heading and name."""
         super().__init__(*args, **settings)
         self.places = places or {}
         # Click takes from here what it runs, completes and suggests for a misspelt name.
@@ -70,8 +73,8 @@ class CommandGroup(click.Group):
 
 
 def first_sentence(place: str) -> str:
-    """The short help of the command at a location, read from the docstring in its file without importing
-    it."""
+    """The short help of the command at a location, read from the docstring in its file without importing it.
+    Raises KeyError if the file has no such function."""
     module, _, function = place.partition(":")
     package, _, name = module.rpartition(".")
     # Not by `importlib.resources`, which imports the readers of archives.

@@ -74,7 +74,8 @@ def spread(paths: tuple[Path, ...], as_json: bool) -> None:
 
 
 def spread_of(paths: Sequence[Path], as_json: bool = False) -> str:
-    """The spread as text. Incomplete runs in a directory are left out, and reported. Raises MixedError."""
+    """The spread as text. Incomplete runs in a directory are left out, and reported. Raises MixedError. A run
+    that is named itself is never left out: if it does not fit, that is the error."""
     with extra("report"):
         from analysis.comparing.repeatability import spread as spread_over
         from analysis.comparing.repeatability import unfit

@@ -132,7 +132,8 @@ class _ImagesDone:
         self._began = self._printed = 0.0
 
     def __call__(self, done: int) -> None:
-        """Takes the number of images that are done, and prints it if the last line is some seconds old."""
+        """Takes the number of images that are done, and prints it if the last line is some seconds old.
+        Numbers include those of earlier commands."""
         self._done, now = done, time.monotonic()
         if not self._began:  # until the first call processes were starting, which does not count
             self._first, self._began, self._printed = done, now, now

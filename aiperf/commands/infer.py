@@ -182,7 +182,8 @@ def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
 
 def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inference:
     """Measures one scenario in a separate process, because LoadGen ends the process in which it fails. Its
-    errors go to this terminal. Raises AiperfError if it gives no answer."""
+    errors go to this terminal. Raises AiperfError if it gives no answer. Its output is JSON in a file, so
+    that nothing LoadGen prints is taken for it."""
     what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
     say_line(f"{what}, logs in {logs}")
     words = ("aiperf.inference.measuring:answered", json.dumps(encode(request)))

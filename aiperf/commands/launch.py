@@ -77,7 +77,8 @@ def _form_options(word: str) -> Callable[[Decorated], Decorated]:
 
 
 def _command_for(word: str, scheduler: Scheduler) -> click.Command:
-    """The sub-command for a scheduler, whose name is `word`."""
+    """The sub-command for a scheduler, whose name is `word`. It is made here, and not written once for each,
+    so that a new scheduler has a command as soon as it is in SCHEDULERS."""
 
     example = f"aiperf-hpc launch {word} --nodes 4 -- --preset synthetic"
     about = f"Write a batch script for {scheduler.title}; --submit submits it."

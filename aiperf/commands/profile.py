@@ -189,7 +189,8 @@ def _ceilings(path: Path, format: str) -> Ceilings:
 
 
 def _profiled(work: ProfileWork, output: Path | None) -> Profile:
-    """Profiles one size, and copies its trace into `output` if there is one."""
+    """Profiles one size, and copies its trace into `output` if there is one. Raises AiperfError as
+    `profile_locally` does, and if the trace cannot be written."""
     # A trace is some megabytes, and `output` may be on a slow file system that others use too.
     with TemporaryDirectory() as folder:
         measured = Profile.of(profile_locally(replace(work, trace=output is not None), Path(folder)))

@@ -20,6 +20,7 @@ UNREPEATED = (
     "run with its own --directory DIR/1, DIR/2, … and --random-seed, then show their spread with "
     "`aiperf-hpc spread DIR`; `aiperf-hpc launch slurm --repeats 5` writes a script that does so"
 )
+"""Reason why a launcher's ranks cannot make several runs."""
 
 
 @click.command()

@@ -134,6 +134,7 @@ _CONFIG_OPTIONS = (
         help="Any other key of the preset, such as training.learning_rate=0.05; may be repeated.",
     ),
 )
+"""Options for what is run, in the order of the help."""
 
 _RANK_NAMES = ("device", "devices", "devices_per_trial", "spread", "backend", "silence_seconds", "pretend")
 """Parameters of the options for ranks: fields of `RankOptions`, by the same names."""
@@ -193,6 +194,7 @@ _RANK_OPTIONS = (
         "file NAME.toml). Everything else is real; the result is not a measurement.",
     ),
 )
+"""Options for the ranks, in the order of the help."""
 
 
 def rank_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -238,6 +240,7 @@ _BEFORE_RANKS = (
     ),
     click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run."),
 )
+"""Options of `run` alone that the help lists before those of the ranks."""
 _AFTER_RANKS = (
     click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit."),
     click.option(
@@ -247,6 +250,7 @@ _AFTER_RANKS = (
         "default: measured on this one.",
     ),
 )
+"""Options of `run` alone that the help lists after those of the ranks."""
 
 
 def run_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -266,7 +270,8 @@ def _with_options(
 
 
 def take_request(parameters: dict[str, Any]) -> RunRequest:
-    """Removes the parameters of `config_options` from those of a command, and returns them."""
+    """Removes the parameters of `config_options` from those of a command, and returns them. What is left in
+    `parameters` belongs to the command itself."""
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
     if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
         given["data.path"] = os.path.abspath(given["data.path"])

@@ -49,7 +49,8 @@ class Series:
     """Arguments of the command `run`, without the random seed and the directory."""
 
     def place(self, number: int) -> Path:
-        """The directory of a run; the first is 1."""
+        """The directory of a run; the first is 1. Numbers and not seeds, because several runs may have one
+        seed."""
         return self.directory / str(number)
 
     @property

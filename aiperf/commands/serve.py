@@ -37,6 +37,7 @@ TOKEN_BYTES = 24
 NO_TOKEN = (
     "this page is for whoever has its token: open the whole address that `aiperf-hpc serve` has printed"
 )
+"""Answer to a request without the right token."""
 NAMES = (LOOPBACK, "localhost", "[::1]")
 """Host names under which a browser may request the page; the last one is for a tunnel."""
 LEAST_SECONDS = 5.0
@@ -97,7 +98,8 @@ class LivePage:
         self._wait, self._next = LEAST_SECONDS, 0.0
 
     def html(self) -> str:
-        """The page as HTML. Raises JournalError if the journal cannot be read, or has no line yet."""
+        """The page as HTML. Raises JournalError if the journal cannot be read, or has no line yet. A request
+        that comes earlier gets the page that was made last."""
         with extra("report"):
             from analysis.pages.live_page import live_html
         with self._lock:
@@ -122,6 +124,7 @@ class LivePage:
             return live_openmetrics_text(self._snapshot())
 
     def _snapshot(self) -> Snapshot:
+        """The run as it is now; called with the lock held."""
         return self._follower.snapshot(self._follower.silent_seconds)
 
 
@@ -132,6 +135,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = BACKLOG
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        """`address` is host and port, where port 0 takes any free one."""
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._is_full = False
         self._due: dict[socket.socket, float] = {}
@@ -173,6 +177,7 @@ class _Server(ThreadingHTTPServer):
             self._refused.popleft()[1].close()
 
     def server_close(self) -> None:
+        """Also closes refused connections that are still open."""
         super().server_close()
         for _, request in self._refused:
             request.close()

@@ -207,7 +207,8 @@ def chosen_assumptions(words: Sequence[str], otherwise: Assumptions | None = Non
 
 
 def _with(assumptions: Assumptions, setting: str) -> Assumptions:
-    """The assumptions with one number changed, which their name then includes."""
+    """The assumptions with one number changed, which their name then includes. Raises ConfigError for a
+    number that the machine model does not have, or that cannot be."""
     key, value = parse_setting(setting)
     part, _, name = key.partition(".")
     record: dict[str, Any] = asdict(assumptions)
@@ -225,7 +226,7 @@ def _with(assumptions: Assumptions, setting: str) -> Assumptions:
 
 
 def _config(preset: str, hours: float | None, random_seed: int | None, settings: tuple[str, ...]) -> Config:
-    """Raises ConfigError."""
+    """The configuration of a study, from its options. Raises ConfigError."""
     length = {} if hours is None else {"limits.minutes": 60 * hours}
     seed = {} if random_seed is None else {"random_seed": random_seed}
     config = with_overrides(load_preset(preset), {**length, **seed, **dict(map(parse_setting, settings))})

@@ -46,6 +46,7 @@ class Simulated:
 
     replay: Replay
     figures: SizeFigures
+    """Load of the master, traffic and losses."""
 
 
 def simulate_run(
@@ -107,7 +108,8 @@ def assumptions_of_run(run: Path, otherwise: Assumptions) -> Assumptions:
 
 
 def show_prediction(run: Path, assumptions: Assumptions, directory: Path, silence_seconds: float) -> int:
-    """Simulates a run that was made, and prints both."""
+    """Simulates a run that was made, and prints both. `directory` gets one run for each random seed. The exit
+    code is always 0: a prediction that is off is a result."""
     measured = replayed(read_journal(RunFiles(run).journal))
     machine, was = machine_of(measured), throughput(measured)
     config = measured.opened.config

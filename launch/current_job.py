@@ -13,8 +13,8 @@ ANSWER_SECONDS = 10
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """The scheduler and its number of the job, "Slurm 4711"; empty outside of one. It is recorded in the
-    journal, and empty outside of any job."""
+    """The scheduler and its number of the job, "Slurm 4711"; empty outside of one. The
+    journal records it."""
     scheduler = _scheduler(environment)
     return f"{scheduler.name} {scheduler.current(environment)}" if scheduler else ""
 

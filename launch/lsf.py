@@ -1,4 +1,4 @@
-"""IBM Spectrum LSF: bsub, bjobs. The manual page that a form comes from is named with it."""
+"""IBM Spectrum LSF: bsub, bjobs."""
 
 from __future__ import annotations
 

@@ -69,8 +69,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
 
 
 def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
-    """The script that makes a study's table when its jobs have ended: one process, no device. It needs one
-    core, so it asks for no device and no whole node."""
+    """The script that makes a study's table when its jobs have ended: one process, no device."""
     line("the directory of the study", str(study))
     machine = replace(site, devices=replace(site.devices, per_node=1, request="none", cores_per_node=0))
     status = f'"${{program[@]}}" launch status {quote(str(study))} --table'

@@ -150,8 +150,7 @@ def study_json(study: Study) -> str:
 
 
 def study_from_json(text: str, where: Path) -> Study:
-    """Raises ConfigError. `where` is named in the error. A study that cannot be is refused as by its
-    class."""
+    """Raises ConfigError. `where` is named in the error."""
     try:
         return decode(Study, json.loads(text))
     except (RecordError, ValueError, RecursionError) as error:

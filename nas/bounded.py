@@ -94,7 +94,7 @@ def system_text(path: Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file of any size. As hexadecimal text. Raises OSError."""
+    """SHA-256 of a file of any size, as hexadecimal text. Raises OSError."""
     total = sha256()
     with opened(path) as file:
         while block := file.read(BLOCK_BYTES):

@@ -36,8 +36,6 @@ class Check:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        # A fault without a remedy would leave the user alone; a remedy without a fault would send them to
-        # work in vain.
         if self.outcome is not Grade.NOT_CHECKED:
             assert bool(self.remedy) == (self.outcome is not Grade.OK), self
 

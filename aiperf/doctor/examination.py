@@ -349,7 +349,7 @@ class OwnProcess(Generic[Report]):
 
     def answer(self, seconds: float) -> Report | None:
         """Waits at most `seconds` for the report; without one, the child is killed, and the result is None. A
-        child that died is a report with a fault, because its death is what was looked for."""
+        child that died is a report with a fault."""
         try:
             return decode(self._kind, self._child.answer(seconds))
         except TimeoutError:

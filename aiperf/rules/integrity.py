@@ -137,8 +137,8 @@ def _differences(attempt: Attempt, found: Counted) -> Iterator[str]:
 
 
 def bounds(evidence: Evidence) -> Inspection:
-    """Every candidate is within the bounds of the run's own configuration. They are relative to the seed's
-    own size, and may grow by rounds."""
+    """Every candidate is within the bounds of the run's own configuration. The bounds are multiples of
+    the seed's own size, and may grow by rounds."""
     outside = sorted(evidence.recount.outside)
     contradictions = [f"trial {number} is outside search.bounds" for number in outside]
     counts = evidence.recount.counts

@@ -129,8 +129,8 @@ class Group:
 
     @property
     def overdue(self) -> float:
-        """Time from which its silence is a loss; infinite without work, because then it sends nothing. On the
-        clock of `AttentiveClock`."""
+        """Time from which its silence is a loss; infinite without work, because then it sends nothing. The
+        clock is `AttentiveClock`'s."""
         return self.heard + self.patience if self.assigned else inf
 
     def lose(self) -> None:

@@ -31,7 +31,7 @@ class Throughput:
     """Number of trials that ended by themselves."""
     steps_per_second: float
     examples_per_second: float
-    """Of both kinds: trained and validated."""
+    """Examples trained and examples validated, together."""
     ops_per_second: float
     """Sustained OPS."""
 

@@ -199,8 +199,8 @@ def _examples_of_best(attempt: Attempt) -> int:
 
 
 def _epochs(replay: Replay, examples: int) -> float:
-    """Passes over the training examples; 0 where their number is not known. In parts of epochs, because
-    validations come within one."""
+    """Passes over the training examples; 0 where their number is not known. It is a
+    fraction where a validation comes within an epoch."""
     return examples / (replay.manifest.get("training_examples") or inf)
 
 
@@ -221,8 +221,8 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
 
 
 def _begin(leg: Leg) -> float:
-    """When the leg's clock was 0. What is not a time of day is taken for 1970: the order still holds. In
-    milliseconds since 1970."""
+    """When the leg's clock was 0. What is not a time of day is taken for 1970: the order still holds.
+    The unit is milliseconds since 1970."""
     try:
         started = datetime.fromisoformat(leg.began.started)
     except ValueError:

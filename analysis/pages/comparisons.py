@@ -28,14 +28,14 @@ from analysis.table import Table
 
 
 def comparison_html(found: Comparison) -> str:
-    """The page of two runs with the differences that `compare` prints. Terms of the page are explained by
-    EXPLAINED, as on the terminal."""
+    """The page of two runs with the differences that `compare` prints. EXPLAINED
+    says what its terms mean."""
     return page("compare.html", found.mark, found=found, terms=EXPLAINED)
 
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:
     """The page of a weak scaling study: its figure, its table and, if asked for, the published results of
-    `others`. `runs` are those of the study, of any order and at least one."""
+    `others`. `runs` are those of the study, at least one."""
     config = runs[0].replay.opened.config
     largest = max(runs, key=lambda run: num_devices(run.replay))  # names the machine at its full size
     systems = [[one.system, rate(one.ops_per_second), one.source] for one in others]

@@ -116,8 +116,8 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:
-    """Each figure as NAME.svg and NAME.png. Raises AiperfError where they cannot be written. The same
-    pictures as in the page, each at the width of a desk."""
+    """Each figure as NAME.svg and NAME.png. Raises AiperfError where they cannot be written. They are
+    the pictures of the page, at the width of a desk."""
     found = rows(judged.replay, judged.recount.counts)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -193,8 +193,8 @@ def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
 
 
 def _money(judged: Judged, price: Price) -> Figure:
-    """The cost by node-hours, as `cost` computes it. In the currency of the price; the span alone is paid for
-    here."""
+    """The cost by node-hours, as `cost` computes it. It is in the currency of the price, and
+    the span alone is paid for."""
     hours = node_hours(judged.replay)
     unit = Unit(lambda value: f"{figure(value)} {price.currency}".rstrip())
     about = "Of all nodes over the span, busy or idle."

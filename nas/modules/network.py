@@ -106,8 +106,7 @@ def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """The values on the device, without waiting for it: only a copy from pinned memory does not. Pinned
-    memory lets the device copy by itself."""
+    """The values on the device, without waiting for it: only a copy from pinned memory does not."""
     if values.device.type != "cpu" or device.type in ("cpu", "mps"):
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)

@@ -150,7 +150,6 @@ class _Mixture(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         rows = values.flatten(0, -2)
         scores = linear(rows, self.router)
-        # The balance is added for the choice alone: Wang et al., as above.
         which = (scores.detach() + self.balance).topk(self.chosen).indices
         wide = torch.promote_types(scores.dtype, torch.float32)
         shares = scores.gather(1, which).softmax(1, dtype=wide)

@@ -92,7 +92,7 @@ def _all(found: Architecture) -> Iterator[LayerUnit]:
 
 
 def _label(unit: LayerUnit) -> str:
-    """The text of the tooltip. Each line of it is one of the tooltip."""
+    """The text of the tooltip."""
     lines = [unit.name, " · ".join([unit.text, *unit.after]), f"output {shown(unit.shape)}"]
     touch = unit.touch
     if touch.trial != SEED:

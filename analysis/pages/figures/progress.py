@@ -205,8 +205,8 @@ def draw_errors(
 
 
 def regulated_over_time(found: Progress, score: Score) -> Picture:
-    """The regulated score as it would have been if the run had ended at each time. By the validation error,
-    because a test is made once, at the end."""
+    """The regulated score as it would have been if the run had ended at each time. It is computed
+    by the validation error, because a test is made once, at the end."""
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 200 if frame.narrow else 240)

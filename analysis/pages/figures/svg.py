@@ -60,8 +60,7 @@ class Inline:
 
 
 def inline(picture: Picture) -> Inline:
-    """The picture at both widths, each with the marks of that width; empty if there is nothing to draw.
-    Drawing the two takes most of the time of a page."""
+    """The picture at both widths, each with the marks of that width; empty if there is nothing to draw."""
     if picture.empty:
         return Inline("", "", None, None)
     wide, wide_marks = _drawn(picture, picture.wide)

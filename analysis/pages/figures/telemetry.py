@@ -42,7 +42,7 @@ UNITS: Mapping[str, str] = {
 
 def telemetry(found: Telemetry) -> Picture:
     """The median of the hosts, and the band from the lowest to the highest. What was zero on all of them all
-    the time has no panel. A panel per quantity, over the same axis of time."""
+    the time has no panel. Each quantity has a panel; the panels share the axis of time."""
     zero = [quantity for quantity in found.quantities if _is_zero(quantity)]
     shown = [quantity for quantity in found.quantities if not _is_zero(quantity)]
     middle = (found.edges[1:] + found.edges[:-1]) / 2

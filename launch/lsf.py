@@ -66,7 +66,7 @@ class Lsf(Scheduler):
 
     def states(self, answer: str) -> JobStates:
         """The states in JSON; a job that was not found has an ERROR in place of its state, and is gone.
-        Raises ValueError for an answer that is no JSON."""
+        Raises ValueError for an answer that is not valid JSON."""
         records = json_object(answer).get("RECORDS", [])
         records = records if isinstance(records, list) else [records]
         told = [each for each in records if isinstance(each, dict) and isinstance(each.get("JOBID"), str)]

@@ -59,8 +59,8 @@ class Pbs(Scheduler):
         return ["qstat", "-x", "-f", "-F", "json", *jobs]
 
     def states(self, answer: str) -> JobStates:
-        """The states in JSON, by the letters of qstat(1B). Raises ValueError for an answer that is no
-        JSON."""
+        """The states in JSON, by the letters of qstat(1B). Raises ValueError for an answer that is not
+        valid JSON."""
         jobs = json_object(answer).get("Jobs", {})
         if not isinstance(jobs, dict):
             return JobStates({}, (f"Jobs: {jobs!r:.80}",))

@@ -191,8 +191,8 @@ class Master:
     def _lose_late(self) -> None:
         """Gives up the groups whose time to stop is over. A group that still sends messages, as in a long
         validation, is waited for after the deadline, because the span is over, and if it is the only group.
-        After any other stop it is given up too: `rules.planned` accepts trials that a stop has ended only in
-        the last minute of a leg, so to wait for one group would turn those of the others into a
+        After any other stop it is given up too: the rule `examples` accepts trials that a stop has ended only
+        in the last minute of a leg, so to wait for one group would turn those of the others into a
         contradiction; nor does a scheduler wait."""
         most = STOP_SECONDS + self.groups.block_seconds  # a stop is seen when a block of steps is done
         since = self.groups.attentive_seconds() - most

@@ -83,7 +83,7 @@ def agree(context: click.Context, request: RunRequest, config: Config, jobs: Seq
     _refuse_other_season(config)
     for line in plan_lines(request, config, jobs):
         say(line)
-    if pretend := context.params.get("pretend"):
+    if (pretend := context.params.get("pretend")) is not None:
         assumed(pretend)  # checked now, because a job would report it only after it has waited
         say(f"nothing is trained: workers wait as long as the machine model {pretend} predicts")
     if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("name", "path")):

@@ -203,7 +203,7 @@ def rank_options(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def with_ranks(**parameters: Any) -> int:
         given = {name: parameters.pop(name) for name in _RANK_NAMES}
-        if given["pretend"]:
+        if given["pretend"] is not None:
             given["pretend"] = assumed(given["pretend"])
         return command(options=RankOptions(**given), **parameters)
 
@@ -273,11 +273,13 @@ def take_request(parameters: dict[str, Any]) -> RunRequest:
     """Removes the parameters of `config_options` from those of a command, and returns them. What is left in
     `parameters` belongs to the command itself."""
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
-    if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
-        given["data.path"] = os.path.abspath(given["data.path"])
-    name = parameters.pop("name")
+    path, name = given["data.path"], parameters.pop("name")
+    if path == "":  # such as a variable of a job script that was never set
+        raise ConfigError("--data is empty; give a file or a folder, or omit the option")
+    if path is not None:  # a run may be resumed, or its job begin, in another folder
+        given["data.path"] = os.path.abspath(path)
     return RunRequest(
-        (OWN if given["data.path"] else DEFAULT) if name is None else name,
+        (DEFAULT if path is None else OWN) if name is None else name,
         parameters.pop("minutes"),
         parameters.pop("hours"),
         parameters.pop("settings"),

@@ -61,6 +61,9 @@ WRONG_USE = [
     ("accept R --criteria .", "director"),
 ]
 FAILS = [
+    ("run --data '' --dry-run", "--data is empty; give a file or a folder, or omit the option\n"),
+    ("run --pretend '' --dry-run", "no machine model ''; use h100, laptop, or a file NAME.toml\n"),
+    ("doctor --pretend ''", "no machine model ''; use h100, laptop, or a file NAME.toml\n"),
     ("run --preset ''", "no preset ''; presets: digits"),
     ("run --preset imagenet", "no preset 'imagenet'; did you mean 'ranked'? presets: "),
     ("run --preset ranked --data /absent", "data.path is '/absent', which does not exist; give another"),

@@ -20,7 +20,7 @@ from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.file import JournalWriter, never_begun, read_journal
-from aiperf.journal.lock import SILENCE_SECONDS
+from aiperf.journal.lock import seconds_until_dead
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
@@ -122,13 +122,12 @@ def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> No
 
 
 def _let_the_lock_age(files: RunFiles) -> None:
-    """Waits until the lock of a killed leg has expired, SILENCE_SECONDS after its last line. A scheduler
-    that restarts the job knows that its master is dead, so this waits for the rest of that time. A
-    leg that ended by itself has emptied its lock."""
-    if files.lock.exists() and files.lock.stat().st_size:
-        os.utime(files.lock)  # both times are from the file server, so no host's clock is compared with it
-        age = files.lock.stat().st_mtime - files.journal.stat().st_mtime
-        time.sleep(max(0.0, min(SILENCE_SECONDS, SILENCE_SECONDS - age) + COARSE_SECONDS))
+    """Waits until the lock of a killed leg of another host has expired. A scheduler that restarts the job
+    knows that its master is dead. A run that goes on is refused at once."""
+    seconds = seconds_until_dead(files.lock, beside=files.journal) if files.lock.exists() else 0.0
+    if seconds:
+        say(f"waiting {seconds + COARSE_SECONDS:.0f} s: only silence shows that the last leg has ended")
+        time.sleep(seconds + COARSE_SECONDS)
 
 
 def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int:

@@ -56,6 +56,19 @@ class Lock:
         os.close(self.file)
 
 
+def seconds_until_dead(path: Path, beside: Path) -> float:
+    """For how long a lock may count that a dead master has left, in seconds; at most SILENCE_SECONDS. 0 if
+    nobody holds it, and if the holder is a process of this host, whose record lock says whether it lives."""
+    file = os.open(path, os.O_RDWR)
+    try:
+        locked, holder = _locked(file), _holder(file)
+        if not holder or (locked is not None and holder.get("host") == os.uname().nodename):
+            return 0.0
+        return min(SILENCE_SECONDS, max(0.0, SILENCE_SECONDS - _silence(beside, file)))
+    finally:
+        os.close(file)
+
+
 def _locked(file: int) -> bool | None:
     """Tries to take the record lock; returns whether it succeeded, or None if the file system has no
     locks."""
@@ -84,12 +97,15 @@ def _died(holder: dict[str, object], locked: bool | None) -> bool:
 
 
 def _grows(journal: Path, file: int) -> bool:
-    """Whether the journal was written to within SILENCE_SECONDS. Both times are from the file server, so no
-    host's clock is compared with another's."""
-    if not journal.exists():
-        return False
+    """Whether the journal was written to within SILENCE_SECONDS."""
+    return journal.exists() and _silence(journal, file) < SILENCE_SECONDS
+
+
+def _silence(journal: Path, file: int) -> float:
+    """Seconds since the journal was written to. Both times are from the file server, so no host's clock is
+    compared with another's."""
     os.utime(file)
-    return os.fstat(file).st_mtime - journal.stat().st_mtime < SILENCE_SECONDS
+    return os.fstat(file).st_mtime - journal.stat().st_mtime
 
 
 def _named(holder: dict[str, object]) -> str:

@@ -73,13 +73,17 @@ def test_a_preset_for_a_longer_text_fits_a_short_file(
     assert (data.size, data.training_examples, data.validation_examples) == expected
 
 
-@pytest.mark.parametrize(("content", "seconds"), [("held", 32.0), ("", 0.0)])
-def test_a_lock_ages_by_the_clock_of_the_file_server(
-    content: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("holder", "seconds"),
+    [({"pid": 1, "host": "elsewhere"}, 32.0), ({"pid": 1, "host": os.uname().nodename}, 0.0), ({}, 0.0)],
+)
+def test_a_lock_of_another_host_ages_by_the_clock_of_the_file_server(
+    holder: dict[str, object], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a process of this host the record lock says whether it lives."""
     files, slept, now = RunFiles(tmp_path), [0.0], time.time()
     files.journal.touch()
-    files.lock.write_text(content)
+    files.lock.write_text(json.dumps(holder) if holder else "")
     monkeypatch.setattr("time.time", lambda: now + 3600)
     monkeypatch.setattr("time.sleep", slept.append)
     single_run._let_the_lock_age(files)
@@ -250,7 +254,7 @@ WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.E
 def test_both_ways_to_go_on_answer_alike(
     make: Make, code: int, told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single_run, "SILENCE_SECONDS", -single_run.COARSE_SECONDS)  # else both wait for it
+    monkeypatch.setattr(single_run, "seconds_until_dead", lambda path, beside: 0.0)  # only one waits for it
     files = RunFiles(tmp_path / "run")
     make(files)
     answers = []

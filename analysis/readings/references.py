@@ -14,8 +14,10 @@ from aiperf import toml
 from aiperf.errors import ConfigError
 from aiperf.journal.replay import Replay
 from aiperf.os_error import unreadable
+from aiperf.wire.formats import AUTO
 from aiperf.wire.messages import Processor
 from aiperf.wording import percent
+from analysis.readings.run_tables import changed_settings
 from nas.bounded import read_text
 from nas.record import RecordError, decode
 
@@ -98,8 +100,8 @@ def references() -> Sequence[Reference]:
 
 def usual_text(replay: Replay) -> str:
     """ "9.8 to 12.1 % is usual for 2 minutes of digits on 2 processors with AMX (n = 5)"; if only runs of
-    another length are known, or of the preset that stands for this one, "for comparison, …"; empty without a
-    reference. Raises ConfigError for a broken file of the site."""
+    another length or with other settings are known, or of the preset that stands for this one, "for
+    comparison, …"; empty without a reference. Raises ConfigError for a broken file of the site."""
     kind, config = kind_of_machine(replay), replay.opened.config
     preset, minutes = config.preset, config.limits.minutes
     presets = (preset, STANDS_FOR.get(preset, preset))
@@ -109,8 +111,20 @@ def usual_text(replay: Replay) -> str:
     found = min(alike, key=lambda each: (each.preset != preset, abs(each.minutes - minutes)))
     shares = f"{percent(found.least, 1).removesuffix(' %')} to {percent(found.greatest, 1)}"
     about = f"{found.minutes:g} minutes of {found.preset} on {kind} (n = {found.runs})"
-    is_same = (found.preset, found.minutes) == (preset, minutes)
+    is_same = (found.preset, found.minutes) == (preset, minutes) and _as_its_preset(replay)
     return f"{'' if is_same else 'for comparison, '}{shares} is usual for {about}"
+
+
+def _as_its_preset(replay: Replay) -> bool:
+    """Whether a run trains what its preset trains, and was not ended before its deadline: networks of another
+    size reach another share, and so do those of the first seconds."""
+    changed = [
+        name
+        for name, usual in changed_settings(replay.opened.config).items()
+        if usual != AUTO and name != "random_seed" and not name.startswith("limits.")
+    ]
+    ended = replay.leg.ended if replay.legs else None
+    return not changed and (ended is None or ended.reason == "deadline")
 
 
 def _read(text: str, where: str) -> Sequence[Reference]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ConfigError
-from aiperf.journal.events import RankReady
+from aiperf.journal.events import LegEnded, RankReady
 from aiperf.wire.messages import Processor
 from analysis.readings.references import kind_of_machine, references, usual_text
 from tests.journals import Scene, replayed, told, within
@@ -58,10 +58,14 @@ def test_what_is_usual_is_said_where_it_is_known(tmp_path: Path, monkeypatch: py
     assert usual_text(run) == f"for comparison, {usual.replace('0.05', '2')}"
     Path("references.toml").write_text(digits)
     assert usual_text(run) == ""
+    named = (("preset", "digits"),)  # its networks are others
+    assert usual_text(replayed(told(Scene(minutes=0.05, changes=named)))).startswith("for comparison, ")
     own = replayed(told(Scene(minutes=0.05, changes=(("preset", "own"),))))
     assert usual_text(own) == f"for comparison, {usual.replace('simulated', 'digits')}"
     Path("references.toml").write_text(other + ENTRY)
     assert usual_text(run) == usual
+    early = [(t, replace(e, reason="trials") if isinstance(e, LegEnded) else e) for t, e in TIMED]
+    assert usual_text(replayed(early)) == f"for comparison, {usual}"
     for line, other, why in (
         ("runs = 5", "runs = 0", "runs is 0"),
         ("least = 0.38", "least = 2.0", "least is 2.0"),

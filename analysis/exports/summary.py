@@ -22,7 +22,7 @@ from analysis.readings.devices import ceiling_text, energy_rows, look, slow_text
 from analysis.readings.disturbance import disturbance_text
 from analysis.readings.fabric import coupled_reading, fabric_text
 from analysis.readings.judgement import Judged, glance_at
-from analysis.readings.live import LONGEST_SILENCE_SECONDS
+from analysis.readings.live import may_grow
 from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
 from nas.ops import OPS
@@ -91,7 +91,7 @@ def findings_text(verdict: Verdict) -> str:
 
 def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) -> str:
     """Where a run stands, in a few lines. `silent_seconds` is the time since its journal grew."""
-    best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
+    best, growing = replay.best, may_grow(files, silent_seconds)
     mark, task = mark_of(replay.opened.origin), task_of_run(replay)
     # A run that goes on is not judged: its rules ask for an end.
     credited = credit(replay)

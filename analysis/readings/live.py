@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,14 @@ def silent_seconds(files: RunFiles) -> float:
         raise JournalError(unreadable(error, files.journal, "give a run directory")) from None
 
 
+def may_grow(files: RunFiles, silent_seconds: float) -> bool:
+    """Whether more lines may follow: the journal grew lately, and no master has released its lock since."""
+    with suppress(OSError):  # there is no lock in a copy
+        if not files.lock.stat().st_size:
+            return False
+    return silent_seconds <= LONGEST_SILENCE_SECONDS
+
+
 class Follower:
     """Reads what was appended since the last call, and disturbs nothing.
 
@@ -116,8 +125,8 @@ class Follower:
         return silent_seconds(self.files)
 
     def shortfall(self, silent_seconds: float) -> Shortfall | None:
-        """What the run lacks of a result; a test may go on while the journal is not silent."""
-        growing = silent_seconds <= LONGEST_SILENCE_SECONDS
+        """What the run lacks of a result; a test may go on while the journal may grow."""
+        growing = may_grow(self.files, silent_seconds)
         return shortfall(self.replay, self._credited > 0, self.files.directory, growing)
 
     def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:

@@ -147,6 +147,9 @@ def test_a_run_that_has_ended_shows_its_verdict(copied: RunFiles) -> None:
     copied.journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
     follower = following(copied)
     assert follower.snapshot().verdict is None  # the test of the best network is missing
+    assert "INCOMPLETE: the best network is being tested" in follower.snapshot().state
+    copied.lock.touch()  # as its master leaves it if it is interrupted
+    assert "NO RESULT: no network was tested: the test did not finish" in follower.snapshot().state
     copied.journal.write_bytes(whole)
     follower.update()
     now = follower.snapshot()

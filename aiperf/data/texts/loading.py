@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -109,7 +110,8 @@ def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
     longer = f"give a text of at least {enough:,} bytes"
     lower = found.to_lower({f"{name}_examples": number for name, number in wanted.items()})
     if not lower:
-        return longer
+        least = replace(found, size=2).enough_bytes()
+        return f"{longer}, or of {least:,} to {enough:,} with a smaller data.size"
     settings = " ".join(f"--set data.{name}={number}" for name, number in lower.items())
     return f"lower {'it' if len(lower) == 1 else 'them'}: {settings}; or {longer}"
 

@@ -192,7 +192,7 @@ def test_a_text_too_short_for_any_window_is_refused_without_a_setting(tmp_path: 
     path = written(tmp_path, b"abc" * 13)
     assert refusal(config(path)) == (
         f"{path}: 39 bytes are too few: each part needs a window of data.size = 4 bytes; give a text of "
-        "at least 100 bytes"
+        "at least 100 bytes, or of 60 to 100 with a smaller data.size"
     )
 
 

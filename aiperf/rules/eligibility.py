@@ -233,6 +233,7 @@ def control(evidence: Evidence) -> Inspection:
         for control in controls
         if control.network or control.size != size
     ]
+    wrong = list(dict.fromkeys(wrong))  # the same in each leg
     return inspection_of(evidence.replay.released, NEVER_STARTED, "measured on every device", wrong)
 
 

@@ -91,16 +91,17 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         _rank(config, manifest, unbounded, expected.least_ranked_hours),
         *([("tuning", tuner_note)] if tuner_note else []),
         *_energy(devices),
-        ("memory of a device", _memory_text(expected.memory_bytes)),
+        ("memory of a device", _memory_text(expected.memory_bytes, devices)),
         ("disk", f"up to {weights} of weights, {journal} of journal"),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
 
 
-def _memory_text(amount: int | None) -> str:
+def _memory_text(amount: int | None, devices: Sequence[Described]) -> str:
     if amount is None:
         return "unknown: a layer of the seed does not state its memory"
-    return f"about {bytes_text(amount)} for the seed (modelled)"
+    too_much = any(0 < device.memory_bytes < amount for device in devices)
+    return f"about {bytes_text(amount)} for the seed (modelled){', more than it has' if too_much else ''}"
 
 
 def _unbounded(devices: Sequence[Described], format: str) -> list[str]:

@@ -52,6 +52,9 @@ def test_the_digits_have_their_pinned_list_whatever_is_held_back_and_cannot_be_r
         "digits, 10 classes, 32 x 32, 1 channel; 200 training, 300 validation, 1,197 test images"
     )
     assert "least_span_to_be_ranked" not in lines
+    assert lines["memory_of_a_device"].endswith(" for the seed (modelled)")
+    large = rehearsed(with_overrides(config, {"training.batch_size": 10**9}))
+    assert large["memory_of_a_device"].endswith(" for the seed (modelled), more than it has")
     assert lines["cannot_be_ranked"].startswith("classes is 10, not 1000; channels is 1, not 3; size is 32, ")
 
 

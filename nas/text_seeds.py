@@ -47,8 +47,7 @@ def llama_1x64(input: Shape = (256,), classes: int = 256) -> Graph:
 
 
 def llama_2x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """`llama_1x64` with 2 blocks: the seed of a search of two minutes on a CPU. Larger networks that are
-    trained for so short a time learn less: docs/search.md."""
+    """`llama_1x64` with 2 blocks: the seed of a search of two minutes on a CPU."""
     return llama(input, classes, blocks=2, heads=2, groups=2, width=64, hidden=192)
 
 

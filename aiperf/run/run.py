@@ -211,12 +211,13 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
-        what = "nothing is measured yet; start again, or remove it"
+        again = f"`aiperf-hpc resume {files.directory}`"
+        what = f"nothing is measured yet; {again} starts it again"
         if master.released:
             ends = "the run ends for good" if number == signal.SIGINT else "the run stops here"
-            what = f"{ends} and its result follows; if it does not, the job was killed"
+            what = f"{ends} and its result follows; if it does not, the job was killed: {again} continues it"
         # A launcher that has lost a rank sends it too and leaves a second. Not by print: one may run.
-        line = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
+        line = f"{signal.Signals(number).name}: {what}\n"
         with suppress(OSError):  # nobody may be there to read it any more
             os.write(STDERR, f"aiperf-hpc: {line}".encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -35,8 +35,8 @@ def test_the_launcher_hands_on_sigusr1(mpi: Mpi, tmp_path: Path) -> None:
     assert replay.leg.ended is not None
     assert replay.leg.ended.reason == "terminated"
     assert replay.tested is None, "the test images are for the end of the run"
-    told = "the run stops here and its result follows; if it does not, the job was killed: aiperf-hpc resume"
-    assert f"aiperf-hpc: SIGUSR1: {told} {directory}\n" in text
+    told = "the run stops here and its result follows; if it does not, the job was killed"
+    assert f"aiperf-hpc: SIGUSR1: {told}: `aiperf-hpc resume {directory}` continues it\n" in text
     assert f" {STOPPED}; `aiperf-hpc resume {directory}`" in text
 
 
@@ -101,7 +101,7 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     assert not any(attempt.state is State.LOST for attempt in found.attempts), text
     if found.leg.released is None:
         assert f"{'interrupted' if name == 'INT' else 'terminated'} before the clock started" in text
-        assert "nothing is measured yet; start again, or remove it" in text
+        assert f"nothing is measured yet; `aiperf-hpc resume {directory}` starts it again" in text
         assert "its result follows" not in text
     elif code == CONTINUE:
         assert f" {STOPPED}; `aiperf-hpc resume {directory}`" in text

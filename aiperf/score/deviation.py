@@ -72,12 +72,16 @@ def agreement(replay: Replay) -> Agreement:
     legs = [leg for leg in replay.counted_legs if leg.checks]
     if not legs:
         return Agreement((), ("no device was checked",))
-    found = [each for leg in legs for each in (at_beginning(leg), at_end(leg))]
+    found = [(leg, each) for leg in legs for each in (at_beginning(leg), at_end(leg))]
+    unknown = [
+        text if len(legs) == 1 else f"{text} (leg {leg.index})" for leg, one in found for text in one.unknown
+    ]
+    last = found[-1][1]
     return Agreement(
-        tuple(each for one in found for each in one.deviations),
-        tuple(dict.fromkeys(text for one in found for text in one.unknown)),
-        found[-1].agreed,
-        found[-1].alone,
+        tuple(each for _, one in found for each in one.deviations),
+        tuple(dict.fromkeys(unknown)),
+        last.agreed,
+        last.alone,
     )
 
 

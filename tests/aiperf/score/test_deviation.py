@@ -111,6 +111,15 @@ def test_what_the_checks_say(case: str) -> None:
     assert "\n".join(device_check_text(found)) == text
 
 
+def test_of_several_legs_it_says_which() -> None:
+    resumed = [
+        (t, replace(event, index=1) if isinstance(event, events.LegBegan) else event)
+        for t, event in run(same(1))[1:]
+    ]
+    found = replayed([*run(same(1), after={}), *resumed])
+    assert agreement(found).unknown == ("no device was checked after the span (leg 0)",)
+
+
 def test_only_a_minority_is_asked_again_and_only_once() -> None:
     assert suspects(replayed(run(same(9, r2="b"), after={})).leg) == [2]
     assert suspects(replayed(run(same(9, r2="b"), {2: "b"}, {})).leg) == []

@@ -82,7 +82,10 @@ class BoundsConfig:
             if not 1 <= least <= most:
                 raise ConfigError(f"search.bounds: with growth_rounds needs 1 ≤ min_{what} ≤ max_{what}")
         elif not 0 <= least <= 1 <= most:
-            raise ConfigError(f"search.bounds: needs 0 ≤ min_{what} ≤ 1 ≤ max_{what}, or growth_rounds")
+            from_zero = "0 <" if what == "operations" else "0 ≤"
+            raise ConfigError(
+                f"search.bounds: needs {from_zero} min_{what} ≤ 1 ≤ max_{what}, or growth_rounds above 0"
+            )
 
 
 @dataclass(frozen=True)

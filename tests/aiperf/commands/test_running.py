@@ -80,7 +80,7 @@ def test_a_preset_for_a_longer_text_fits_a_short_file(
 def test_a_lock_of_another_host_ages_by_the_clock_of_the_file_server(
     holder: dict[str, object], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a process of this host the record lock says whether it lives."""
+    """The record lock says whether a process of this host lives."""
     files, slept, now = RunFiles(tmp_path), [0.0], time.time()
     files.journal.touch()
     files.lock.write_text(json.dumps(holder) if holder else "")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.search [--data fashion cifar10 digits] [--arms random evolution …]
                                 [--seeds 1 2 3] [--groups 32] [--gops 1500] [--results FILE.jsonl]
-    python -m benchmarks.search --data text --groups 1 --gops 3000
+    python -m benchmarks.search --data text --groups 1 --gops 36000
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
 Each run is the real master with its search on a virtual clock (`benchmarks/trained_world.py`): so many groups
@@ -18,8 +18,8 @@ calls with different seeds may write to one file. The sets lie in the folders `f
   …+prepared        of text: a trial is proposed shortly before its group is free, as of images
   …+unprepared      of images: a trial is proposed when its group is free, as of text
   continued         the seed, trained once by one group, its schedule stretched over all operations
-  sweep             of text: networks of fixed sizes, each trained once with an equal share of the operations
-  best size         of text: the one that was best in the sweep of that seed, trained once with all operations
+  2x64, 3x96, …     of text: the same of a network with so many blocks of that width, as if its size had been
+                    known in advance
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from aiperf.config import Config, load_preset, with_overrides
@@ -75,6 +76,17 @@ FILES: Mapping[str, Any] = {
     "training.validate_every_examples": 250,
     "training.weight_decay": 5e-4,
 }
+# For 36,000 GOP, many more than the two minutes of the preset have: networks grow in three short rounds to
+# about the operations of `3x96`, in width and depth alike, and the last one is trained with all that is left.
+LONG_TEXT: Mapping[str, Any] = {
+    "training.step": "fused",
+    "training.epochs": (4, 2, 2, 240),
+    "search.bounds.growth_rounds": 3,
+    "search.bounds.min_operations": 2.7,
+    "search.bounds.max_operations": 3.0,
+    "search.bounds.max_activations": 6.0,
+    "search.bounds.max_layers": 0.0,
+}
 DATA: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "fashion": ("digits", "fashion-mnist", {**FILES, "data.name": "idx"}),
     "cifar10": ("digits", "cifar10", {**FILES, "data.name": "cifar10", "data.channels": 3}),
@@ -83,19 +95,20 @@ DATA: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         "",
         {**IMAGES, "training.epochs": (3, 6, 9, 12), "training.validate_every_examples": 300},
     ),
-    TEXT: ("text", "", {}),
+    TEXT: ("text", "", LONG_TEXT),
 }
 """By set: the preset, the folder, and what differs from the preset."""
-SWEEP: Mapping[str, Mapping[str, int]] = {
-    "1x64": {"blocks": 1, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
+SIZES: Mapping[str, Mapping[str, int]] = {
     "2x64": {"blocks": 2, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
     "3x96": {"blocks": 3, "heads": 3, "groups": 3, "width": 96, "hidden": 256},
     "4x128": {"blocks": 4, "heads": 4, "groups": 4, "width": 128, "hidden": 352},
+    "4x192": {"blocks": 4, "heads": 6, "groups": 6, "width": 192, "hidden": 512},
 }
-"""Blocks and width, from half the seed's operations to six times as many; heads of 32 as the seed's."""
+"""Networks of text by blocks and width, of once to thirteen times the seed's operations; heads of 32 as the
+seed's."""
 ANEW, PREPARED = "-anew", "+prepared"
-FIXED = ("continued", "sweep", "best size")
-"""Arms that search nothing: one group trains one network, or a few."""
+FIXED = ("continued", *SIZES)
+"""Arms that search nothing: one group trains one network."""
 FEWEST = 5
 """Fewest networks from new weights in one run, which limits the length of their trials."""
 SLACK = 0.1
@@ -123,11 +136,11 @@ class Wanted:
         """--folder as it was given; empty for a set that needs none."""
         return str(self.folder) if DATA[self.data][1] else ""
 
-    def config(self, gops: float, changes: Mapping[str, Any]) -> Config:
-        """The configuration of a run with these operations. Raises ConfigError."""
+    def config(self, changes: Mapping[str, Any] = MappingProxyType({})) -> Config:
+        """The configuration of the run, with these changes. Raises ConfigError."""
         preset, folder, settings = DATA[self.data]
         path = {"data.path": str(self.folder / folder)} if folder else {}
-        minutes = gops * 1e9 / (self.groups * RATE) / 60
+        minutes = self.gops * 1e9 / (self.groups * RATE) / 60
         own = {"random_seed": self.seed, "training.format": "fp32", "limits.minutes": minutes}
         return with_overrides(load_preset(preset), {**settings, **path, **own, **changes})
 
@@ -139,23 +152,23 @@ class Wanted:
             changes["search.prepared"] = int(self.arm.endswith(PREPARED))
         if ANEW in self.arm:
             changes |= {"training.epochs": (self._longest,), "training.child_learning_rate": 0.0}
-        return self._result(self.config(self.gops, changes), ANEW in self.arm)
+        return self._result(self.config(changes), ANEW in self.arm)
 
     @property
     def _longest(self) -> int:
         """Epochs of the longest trials of which the operations allow FEWEST of the seed."""
-        config = self.config(self.gops, {})
+        config = self.config()
         epoch = starting_graph(config).cost.train.price(OPS) * config.data.training_examples / 1e9
         epochs = sorted(config.training.epochs)
         return max((each for each in epochs if FEWEST * each * epoch < self.gops), default=epochs[0])
 
-    def alone(self, graph: Graph, gops: float) -> Result:
-        """The result of one network that is trained once, its schedule stretched over these operations."""
-        config = self.config(gops, {"limits.max_trials": 1})
+    def alone(self, graph: Graph) -> Result:
+        """The result of one network that is trained once, its schedule stretched over all operations."""
+        config = self.config({"limits.max_trials": 1})
         training, data = config.training, config.data
         validation = graph.cost.evaluate.price(OPS) * data.validation_examples
         example = graph.cost.train.price(OPS) + validation / training.validate_every_examples
-        epochs = max(1, int(gops * 1e9 / example / data.training_examples))
+        epochs = max(1, int(self.gops * 1e9 / example / data.training_examples))
         with TemporaryDirectory() as directory:
             seed = Path(directory) / "seed.json"
             seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
@@ -217,31 +230,15 @@ def result_of(replay: Replay, wanted: Wanted, new_weights: bool, seconds: float)
     )
 
 
-def measured(wanted: Wanted, best_growth: float = 1.0) -> Result:
-    """The result of one run. `best_growth` is the operations of the sweep's best network over the seed's.
-    Raises AiperfError."""
+def measured(wanted: Wanted) -> Result:
+    """The result of one run. Raises AiperfError."""
     if wanted.arm not in FIXED:
         return wanted.searched()
-    config = wanted.config(wanted.gops, {})
+    config = wanted.config()
     seed, data = starting_graph(config), config.data
-    if wanted.arm == "continued":
-        return wanted.alone(seed, wanted.gops)
-    sizes = [llama((data.size,), data.classes, **shape) for shape in SWEEP.values()]
-    grown = [graph.operations / seed.operations for graph in sizes]
-    if wanted.arm == "best size":
-        result = wanted.alone(sizes[grown.index(best_growth)], wanted.gops)
-        return replace(result, growth=best_growth)
-    results = [wanted.alone(graph, wanted.gops / len(sizes)) for graph in sizes]
-    best = min(range(len(sizes)), key=lambda index: results[index].validation_error)
-    offsets = [sum(each.operations for each in results[:index]) for index in range(len(sizes))]
-    return replace(
-        results[best],
-        growth=grown[best],
-        operations=sum(each.operations for each in results),
-        trials=len(sizes),
-        seconds=sum(each.seconds for each in results),
-        curve=[(at + offset, error) for each, offset in zip(results, offsets) for at, error in each.curve],
-    )
+    shape = SIZES.get(wanted.arm)
+    graph = seed if shape is None else llama((data.size,), data.classes, **shape)
+    return replace(wanted.alone(graph), growth=graph.operations / seed.operations)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -286,14 +283,8 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
         if wanted.key in done:
             _refuse_other_run(done[wanted.key], wanted, f"{path}: ", "another file by --results")
             continue
-        growth = 1.0
-        if wanted.arm == "best size":
-            swept = done.get(replace(wanted, arm="sweep").key)
-            if swept is None:
-                raise AiperfError(f"best size, seed {wanted.seed}: it needs the arm sweep of the same seed")
-            growth = swept.growth
         try:
-            result = replace(measured(wanted, growth), gops=wanted.gops, folder=wanted.folder_text)
+            result = replace(measured(wanted), gops=wanted.gops, folder=wanted.folder_text)
         except AiperfError as error:
             raise AiperfError(f"{wanted.arm} on {wanted.data}, seed {wanted.seed}: {error}") from None
         _refuse_other_run(result, wanted, "", "more --gops, or fewer --groups")

@@ -274,7 +274,7 @@ def test_a_run_with_too_few_operations_is_refused_with_a_remedy_that_helps(
 ) -> None:
     """Another file would not: this run is not in the one that is given."""
     made = search.Result("digits", "random", 1, 14 * 10**9, 9, 0.5, 0.5, 1.0, 10**9, [], 1.0)
-    monkeypatch.setattr(search, "measured", lambda wanted, growth: made)
+    monkeypatch.setattr(search, "measured", lambda wanted: made)
     words = ["--data", "digits", "--arms", "random", "--seeds", "1", "--gops", "16"]
     with pytest.raises(SystemExit, match=r"had 14 GOP, not 16; remedy: more --gops, or fewer --groups$"):
         search.main([*words, "--results", str(tmp_path / "results")])
@@ -285,7 +285,7 @@ def test_runs_of_other_operations_or_of_other_images_are_not_mixed(
 ) -> None:
     """A run of 14 GOP may be one of --gops 15, and is not one of --gops 14."""
     made = search.Result("fashion", "random", 1, 14 * 10**9, 9, 0.5, 0.5, 1.0, 10**9, [], 1.0, groups=32)
-    monkeypatch.setattr(search, "measured", lambda wanted, growth: made)
+    monkeypatch.setattr(search, "measured", lambda wanted: made)
     words = ["--data", "fashion", "--arms", "random", "--seeds", "1", "--results", str(tmp_path / "results")]
     search.main([*words, "--gops", "15", "--folder", "here"])
     with pytest.raises(SystemExit, match="was made with --gops 15, not 14; remedy: another file by"):

@@ -86,7 +86,7 @@ def _locked(file: int) -> bool | None:
 def _holder(file: int) -> dict[str, object]:
     try:
         found = json.loads(os.pread(file, 4096, 0) or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -590,6 +590,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         "aiperf/training/fabric.py _measured",
     ),
     "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
+    "tests/aiperf/commands/test_running.py": ("aiperf/journal/lock.py seconds_until_dead",),
     "tests/aiperf/ranks/test_meeting.py": ("aiperf/host/other_users.py private_bytes",),
     "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
     "tests/nas/test_bounded.py": tuple(

@@ -27,6 +27,7 @@ from nas.record import graph_to_json
 from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
+from tests.odd_inputs.cases import CONTENTS
 
 Make = Callable[[RunFiles], None]
 GOING_ON = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
@@ -74,16 +75,21 @@ def test_a_preset_for_a_longer_text_fits_a_short_file(
 
 
 @pytest.mark.parametrize(
-    ("holder", "seconds"),
-    [({"pid": 1, "host": "elsewhere"}, 32.0), ({"pid": 1, "host": os.uname().nodename}, 0.0), ({}, 0.0)],
+    ("content", "seconds"),
+    [
+        (json.dumps({"pid": 1, "host": "elsewhere"}), 32.0),
+        (json.dumps({"pid": 1, "host": os.uname().nodename}), 0.0),
+        ("", 0.0),
+        *((content.decode("utf-8", "replace"), 0.0) for content in CONTENTS.values() if b"{" not in content),
+    ],
 )
 def test_a_lock_of_another_host_ages_by_the_clock_of_the_file_server(
-    holder: dict[str, object], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record lock says whether a process of this host lives."""
+    """The record lock says whether a process of this host lives. What is no lock of ours holds nobody up."""
     files, slept, now = RunFiles(tmp_path), [0.0], time.time()
     files.journal.touch()
-    files.lock.write_text(json.dumps(holder) if holder else "")
+    files.lock.write_text(content)
     monkeypatch.setattr("time.time", lambda: now + 3600)
     monkeypatch.setattr("time.sleep", slept.append)
     single_run._let_the_lock_age(files)

@@ -252,7 +252,7 @@ def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFi
     search.main([*words, "--gops", "10", "--results", str(results)])
     (table,) = tables(capsys.readouterr().out)[:1]
     errors = ["test error", "from random's", "validation error", "regulated score"]
-    assert table[0][:-1] == ["arm", "seeds", *errors, "trials", "lineage", "growth"]
+    assert table[0] == ["arm", "seeds", *errors, "trials", "lineage", "growth"]
     assert column(table) == ["arm", "evolution"]
     written = results.read_text("utf-8")
     search.main([*words, "--gops", "10", "--results", str(results), "--figure", str(tmp_path / "figure.svg")])

@@ -124,7 +124,7 @@ def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> No
 def _let_the_lock_age(files: RunFiles) -> None:
     """Waits until the lock of a killed leg of another host has expired. A scheduler that restarts the job
     knows that its master is dead. A run that goes on is refused at once."""
-    seconds = seconds_until_dead(files.lock, beside=files.journal) if files.lock.exists() else 0.0
+    seconds = seconds_until_dead(files.lock, beside=files.journal)
     if seconds:
         say(f"waiting {seconds + COARSE_SECONDS:.0f} s: only silence shows that the last leg has ended")
         time.sleep(seconds + COARSE_SECONDS)

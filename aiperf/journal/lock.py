@@ -59,7 +59,10 @@ class Lock:
 def seconds_until_dead(path: Path, beside: Path) -> float:
     """For how long a lock may count that a dead master has left, in seconds; at most SILENCE_SECONDS. 0 if
     nobody holds it, and if the holder is a process of this host, whose record lock says whether it lives."""
-    file = os.open(path, os.O_RDWR)
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:  # there is none, or `take` says what is wrong with it
+        return 0.0
     try:
         locked, holder = _locked(file), _holder(file)
         if not holder or (locked is not None and holder.get("host") == os.uname().nodename):

@@ -94,6 +94,10 @@ def test_a_lock_of_another_host_ages_by_the_clock_of_the_file_server(
     monkeypatch.setattr("time.sleep", slept.append)
     single_run._let_the_lock_age(files)
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
+    files.lock.unlink()
+    files.lock.mkdir()  # which `JournalWriter.resume` refuses
+    single_run._let_the_lock_age(files)
+    assert sum(slept) == pytest.approx(seconds, abs=1.0)
 
 
 def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def _in(indices: set[int], index: int, belongs: bool) -> None:
 
 def observed(ranks: Sequence[Ready], master: tuple[str, int], minutes: float) -> Observe:
     """The message that starts the recording. `master`: host and process of the master. `minutes`: the length
-    of the run, 0 without a limit. Each host's recorder is told the processes that belong to the run, so that
+    of the run, 0 without a limit. Each host's recorder gets the processes that belong to the run, so that
     all others count as other programs."""
     host, process = master
     processes: dict[str, tuple[int, ...]] = {host: (process,)}

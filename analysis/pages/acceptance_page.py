@@ -112,7 +112,7 @@ def _outcome(group: Sequence[Judgement]) -> str:
 def _measured(group: Sequence[Judgement], runs: Sequence[str]) -> str:
     """What was measured, for the runs and nodes that did not pass, or for all if all did; those that measured
     the same are named together. A sheet is printed, so only the first ones are named. `runs` are the names of
-    the runs, by which a run is told from a node."""
+    the runs, which tell runs and nodes apart."""
     wrong = [each for each in group if not each.passed]
     named = wrong or group
     if len(named) == 1 and not named[0].node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -299,9 +299,19 @@ def preset_text(name: str) -> str:
 def from_toml(text: str, where: str) -> Config:
     """Raises ConfigError, which names `where`, the key, and the keys there are."""
     try:
-        return _checked(toml.parsed(text))
+        record = toml.parsed(text)
+        _refuse_part(record)
+        return _checked(record)
     except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, or arrays of arrays
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _refuse_part(record: Mapping[str, Any]) -> None:
+    """Refuses a part of a configuration. Raises ValueError."""
+    needed = {each.name for each in fields(Config) if each.default is each.default_factory is MISSING}
+    unknown = record.keys() - {each.name for each in fields(Config)}  # is reported by its name
+    if not unknown and (lacking := sorted(needed - record.keys())):
+        raise ValueError(f"it lacks {', '.join(lacking)}; change a whole one: aiperf-hpc preset digits")
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

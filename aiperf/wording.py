@@ -116,10 +116,13 @@ def bytes_text(value: float) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'digits'?" for the known name that is closest; empty if none is close."""
+    """ "; did you mean 'digits'?" for the known name that is closest; empty if none is close. Of dotted names
+    the last words are compared first: 'batchsize' is nearer to training.batch_size than to data.size."""
     from difflib import get_close_matches  # only a wrong name needs it
 
-    close = get_close_matches(name, list(known), n=1)
+    words = {each: each.rpartition(".")[2] for each in known}
+    word = get_close_matches(name.rpartition(".")[2], list(dict.fromkeys(words.values())), n=1)
+    close = get_close_matches(name, [each for each in words if words[each] in word], n=1, cutoff=0)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -70,7 +70,8 @@ def _object(kind: Any, member_of: Callable[[Any, Path], Any], tagged: bool = Fal
     def read(record: Any, path: Path) -> Any:
         if type(record) is not dict and not isinstance(record, Mapping):
             where = _text(path) or kind.__name__
-            raise RecordError(f"{where} is {shown(record)}; it must be an object of {kind.__name__}")
+            keys = ["type"] if tagged else [field.name for field in fields(kind) if field.init]
+            raise RecordError(f"{where} is {shown(record)}; it must have the keys {', '.join(keys)}")
         member = member_of(record, path)
         return _filled(member, plan(member), record, path, tagged)
 

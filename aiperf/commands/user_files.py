@@ -39,17 +39,24 @@ def write_file(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def no_run(path: Path) -> str:
+    """Says of a path that is neither a directory nor a file what to give instead."""
+    if path.exists():
+        return f"{path} is neither a directory nor a file; give a run directory or a package"
+    among = RUNS / path
+    remedy = f"did you mean {among}?" if among.exists() else "give a run directory or a package"
+    return f"{path} does not exist; {remedy}"
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[RunFiles]:
     """A context with the files of a run directory, or of a package, which is unpacked for its duration after
     its checksums are checked."""
-    if not (path.exists() or path.parent.is_file()):
-        among = RUNS / path
-        remedy = f"did you mean {among}?" if among.exists() else "give a run directory or a package"
-        raise AiperfError(f"{path} does not exist; {remedy}")
-    if path.is_dir() or not (path.is_file() or path.parent.is_file()):
+    if path.is_dir():
         yield RunFiles(path)
         return
+    if not (path.is_file() or path.parent.is_file()):
+        raise AiperfError(no_run(path))
     with extra("report"):
         from analysis.submissions.unpacking import opened_run
     with opened_run(path) as files:

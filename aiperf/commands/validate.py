@@ -12,6 +12,7 @@ import click
 from aiperf.commands.arguments import PATH, device_option, only_with, run_or_package_argument
 from aiperf.commands.messages import say, say_line, say_next
 from aiperf.commands.optional_libraries import extra, refuse_no_run
+from aiperf.commands.user_files import no_run
 from aiperf.errors import AiperfError
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
@@ -72,7 +73,7 @@ def _validate(path: Path, again: bool, data: str, device: str, notaries: Path | 
         evaluate = partial(_reevaluate, device=device, data=data) if again else None
         return _validate_package(path, register, evaluate)
     if not path.is_dir():
-        raise AiperfError(f"{path} does not exist; give a run directory or a package")
+        raise AiperfError(no_run(path))
     files = RunFiles(path)
     judged = examine(files, say_line)
     run, verdict = judged.replay, judged.verdict

@@ -50,10 +50,11 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
             f"seed_architecture {name!r} cannot grow: {reason}; choose another seed, or set "
             "limits.max_trials=1 to train it alone"
         )
+    fewer = ", omit fewer by search.omit" if config.search.omit else ""
     if not alone and (round_ := too_narrow(seed, config.search.bounds, morphism_mix(config))):
         raise ConfigError(
             f"search.bounds: nothing that was tried grows from the seed {name!r} into the bounds of round "
-            f"{round_}; widen them, or set search.bounds.growth_rounds=0 with the other bounds around 1"
+            f"{round_}; widen them{fewer}, or set search.bounds.growth_rounds=0 with other bounds around 1"
         )
 
 

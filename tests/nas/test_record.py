@@ -156,8 +156,8 @@ TOO_LONG = "9" * 5000
         (f'{{"input": {TOO_LONG}}}', "not valid JSON: Exceeds the limit (4300"),
         ("[" * 100_000, "this is not a graph: it is nested too deeply"),
         ('{"input": ' + "[" * 400 + "]" * 400 + "}", "input[0] is [[[[[[[...]]]]]]]; it must be"),
-        ("null", "Graph is None; it must be an object of Graph"),
-        ("[]", "Graph is []; it must be an object of Graph"),
+        ("null", "Graph is None; it must have the keys input, nodes, head"),
+        ("[]", "Graph is []; it must have the keys input, nodes, head"),
         ("{}", "Graph lacks input, nodes"),
     ],
 )

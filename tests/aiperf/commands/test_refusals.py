@@ -72,6 +72,8 @@ FAILS = [
     ("run --data nowhere", "nowhere is not a folder; give the folder of your images with --data"),
     ("run --minutes 1 --hours 1", "give only one"),
     ("run --set data.nmae=digits", "no key 'data.nmae'; did you mean 'data.name'? keys: preset"),
+    ("run --set batchsize=8", "no key 'batchsize'; did you mean 'training.batch_size'? keys: preset"),
+    ("run --preset part.toml", "part.toml: it lacks data, limits, preset; change a whole one: aiperf-hpc"),
     ("run --seed gpt-4x128", "seed_architecture: gpt-4x128 is for text, not for"),
     ("run --directory R", "resume it, or choose another"),
     ("run --like .", "--like .: no journal found; give a run directory or a package\n"),
@@ -86,6 +88,7 @@ FAILS = [
     ("graph R 99", "this run has no trial 99; it has: 0 to "),
     ("count R --image 8", "the network of R has the input and the classes of its run"),
     ("score R/journal.jsonl", "R/journal.jsonl is one file of a run; give the run directory R\n"),
+    ("score /dev/null", "/dev/null is neither a directory nor a file; give a run directory or a pack"),
     ("report Q", "Q does not exist; did you mean runs/Q?\n"),
     ("status Q", "no journal at Q/journal.jsonl; give a run directory, such as runs/Q\n"),
     ("score wrong.toml", "give a run directory or a package\n"),
@@ -123,6 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in ("R", "runs/Q"):
         write_run(found / run, told(Scene(groups=1))).lock.touch()
     (found / "wrong.toml").write_text("speed = 1")
+    (found / "part.toml").write_text("seed_architecture = 'resnet18'\n[training]\nbatch_size = 8")
     (found / "images" / "cats").mkdir(parents=True)
     (found / "images" / "cats" / "1.JPG").touch()
     return found

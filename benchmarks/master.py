@@ -27,9 +27,10 @@ from time import process_time
 
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.journal.events import TERMINATED, Dispatched, Opened
-from aiperf.journal.file import VERSION, JournalWriter
+from aiperf.journal.file import VERSION
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
+from aiperf.journal.writer import JournalWriter
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
 from aiperf.run.handler import Audience

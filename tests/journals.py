@@ -52,10 +52,11 @@ from aiperf.journal.events import (
     Stepped,
     Tested,
 )
-from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, chained, read_journal
+from aiperf.journal.file import RULES_VERSION, VERSION, chained, read_journal
 from aiperf.journal.names import fingerprint
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
+from aiperf.journal.writer import JournalWriter
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.tasks.images.data import ImageData

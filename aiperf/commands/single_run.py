@@ -19,12 +19,13 @@ from aiperf.commands.run_options import RunRequest
 from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.journal.events import TERMINATED, Origin
-from aiperf.journal.file import JournalWriter, never_begun, read_journal
+from aiperf.journal.file import read_journal
 from aiperf.journal.lock import seconds_until_dead
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.journal.run_files import RUNS, RunFiles
+from aiperf.journal.writer import JournalWriter, never_begun
 from aiperf.proposing.proposals import with_tuner
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import Answer, can_go_on

@@ -5,16 +5,14 @@ of the line as it is written, without its chain. A chain reveals only accidents 
 edits a journal can compute the chain again, and is caught by the rules that compare recorded facts instead.
 
 What identifies a person or a site is hidden before the chain is computed (`aiperf.journal.hidden`), and shown
-again when the journal is read next to its private file.
+again when the journal is read next to its private file. `aiperf.journal.writer` writes it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -24,13 +22,12 @@ from typing import Any
 from aiperf.errors import JournalError
 from aiperf.journal import strict
 from aiperf.journal.events import Closed, Event, Line, Opened, Stepped
-from aiperf.journal.hidden import Hider, shown
-from aiperf.journal.lock import Lock
-from aiperf.journal.names import Names, PrivateFile
+from aiperf.journal.hidden import shown
+from aiperf.journal.names import Names
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RUNS, RunFiles, run_directories
 from aiperf.journal.usual_lines import Read, UsualLines
-from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
+from aiperf.os_error import unreadable
 from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, in_blocks, lines, opened
 from nas.record import RecordError, decode, encode
@@ -43,9 +40,6 @@ holds from its version on (`aiperf.rules.verdict`)."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
 """Bytes at the end of each line that its own hash is not made of: the hash has 64 hexadecimal digits."""
-_BEGINNING = b'{"t":0.0,"type":"Opened"'
-"""How the first line of a journal begins; what begins differently is somebody's own file."""
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 class JournalReader:
@@ -99,7 +93,7 @@ class JournalReader:
                         return
                     yield raw
         except (FileNotFoundError, NotADirectoryError):
-            raise JournalError(_absent(self.path)) from None
+            raise JournalError(absent(self.path)) from None
         except OSError as error:
             raise JournalError(unreadable(error, self.path, "give a run directory")) from None
 
@@ -189,186 +183,21 @@ def read_journal(path: Path) -> list[Line]:
     return found
 
 
-class JournalWriter:
-    """Appends lines; each is passed on to the system whole before `write` returns. It must be used from one
-    thread.
-
-    It holds the lock of the run directory until `close`, so a second writer is refused. `hider` hides names;
-    None: the journal hides none.
-    """
-
-    def __init__(
-        self,
-        files: RunFiles,
-        lock: Lock,
-        file: int,
-        offset: int = 0,
-        chain: str = "",
-        hider: Hider | None = None,
-    ) -> None:
-        self._path = files.journal
-        self._hider = hider
-        self._lock = lock
-        self._file = file
-        self._offset = offset
-        self._chain = chain
-
-    @classmethod
-    def begin(cls, files: RunFiles, salt: str = "") -> JournalWriter:
-        """Creates the directory and an empty journal, and, with a salt, the private file of the names that it
-        hides. Raises JournalError if that is not possible."""
-        try:
-            files.directory.mkdir(parents=True, exist_ok=True)
-            lock = Lock.take(files.lock, beside=files.journal)
-            try:
-                if never_begun(files.journal):
-                    files.journal.unlink()
-                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
-                file = os.open(files.journal, flags, 0o644)
-                hider = Hider(PrivateFile.begin(files.private, salt), os.environ) if salt else None
-                return cls(files, lock, file, hider=hider)
-            except BaseException:
-                lock.release()
-                raise
-        except FileExistsError as error:
-            where = error.filename
-            remedy = "resume it, or choose" if files.directory.is_dir() else "it is not a directory; choose"
-            raise JournalError(f"{where} already exists; {remedy} another --directory") from None
-        except OSError as error:
-            raise JournalError(unwritable(error, files.directory)) from None
-
-    @classmethod
-    def resume(cls, files: RunFiles, each: Callable[[Line], object]) -> JournalWriter:
-        """Calls `each` with every existing line, cuts off an unfinished last line, and appends from there.
-
-        Raises JournalError if the journal cannot be read or written, has no whole line, or has a broken
-        chain, because a run whose past was edited is not continued.
-        """
-        if not files.journal.exists():
-            raise JournalError(_absent(files.journal))
-        try:
-            lock = Lock.take(files.lock, beside=files.journal)
-        except OSError as error:
-            raise _unwritable(files.lock, error) from None
-        try:
-            reader, hider = JournalReader(files.journal), None
-            for line in reader.new_lines():
-                if isinstance(line.event, Opened) and line.event.salt_sha256 and hider is None:
-                    hider = Hider(PrivateFile.resume(files.private, line.event.salt_sha256), os.environ)
-                if not line.intact:
-                    raise JournalError(
-                        f"{files.journal}, line {line.number}: the chain is broken, so lines were changed or "
-                        "removed; this run cannot be continued; start a new run"
-                    )
-                each(line)
-            if not reader.offset:
-                raise JournalError(f"{files.journal} has no complete line; remove the run and start again")
-            file = os.open(files.journal, os.O_WRONLY | os.O_APPEND)
-            os.ftruncate(file, reader.offset)
-            return cls(files, lock, file, reader.offset, reader.chain, hider)
-        except OSError as error:
-            lock.release()
-            raise _unwritable(files.journal, error) from None
-        except BaseException:
-            lock.release()
-            raise
-
-    def write(self, t: float, event: Event) -> None:
-        """Appends one line; `t` is the time in seconds since the leg began.
-
-        Raises JournalError if the line cannot be written whole; the journal then ends before it.
-        """
-        written = 0
-        try:
-            record = encode(event)
-            body = {"t": float(t), **(self._hider.hidden(record) if self._hider else record)}
-            text = _chained(body, self._chain)
-            raw = text.encode() + b"\n"
-            while written < len(raw):
-                written += os.write(self._file, raw[written:])
-        except OSError as error:
-            # If this fails too, the rest of a torn line remains, which every reader tolerates.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._offset)
-            raise _unwritable(self._path, error, resumable=self._offset > 0) from None
-        self._offset += len(raw)
-        self._chain = text[-66:-2]
-
-    @property
-    def end(self) -> tuple[int, str]:
-        """Number of bytes that were written, and the chain of the last line."""
-        return self._offset, self._chain
-
-    def duplicate(self) -> int:
-        """Another descriptor of the file, for a thread that only synchronises it; its owner closes it."""
-        return os.dup(self._file)
-
-    def refuse_if_gone(self) -> None:
-        """Raises JournalError if the open file is not at the journal's path any more: it was removed, renamed
-        or replaced."""
-        own = there = None
-        try:
-            own = os.fstat(self._file)
-            there = os.stat(self._path)
-        except OSError as error:
-            if error.errno not in _GONE:  # a fault of the file server, which the next write will report
-                return
-        if own and there and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
-            return
-        folder = self._path.parent
-        place = f"the journal {self._path}" if folder.exists() else f"the run directory {folder}"
-        what = "is gone" if there is None else "was replaced by another file"
-        now = Path(f"/proc/self/fd/{self._file}")  # on Linux a link to the file's current path
-        if own and own.st_nlink and now.exists():
-            raise JournalError(f"{place} {what}: it is {now.readlink()} now; put it back and resume the run")
-        raise JournalError(f"{place} {what}: nothing of the result was kept")
-
-    def close(self) -> None:
-        if self._file >= 0:
-            try:
-                os.fsync(self._file)
-            except OSError as error:
-                if error.errno != errno.EINVAL:  # EINVAL: a file that cannot be synchronised, such as a pipe
-                    raise _unwritable(self._path, error) from None
-            finally:
-                os.close(self._file)
-                self._file = -1
-                if self._hider:
-                    self._hider.file.close()
-                self._lock.release()
-
-    def __enter__(self) -> JournalWriter:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-
 def _event(kind: type[Event], content: Any) -> Event:
     event: Event = kind.of(content) if issubclass(kind, (Stepped, Closed)) else content
     return event
 
 
-def never_begun(path: Path) -> bool:
-    """Whether a journal is empty, or has only a part of its first line, because its run was killed while it
-    wrote it. False also if there is no journal."""
-    try:
-        with opened(path) as file:
-            first = file.readline(LONGEST_LINE)
-    except OSError:
-        return False
-    return not first or (first.startswith(_BEGINNING) and not first.endswith(b"\n"))
-
-
 def chained(events: Iterable[tuple[float, Event]], chain: str = "") -> Iterator[str]:
     """The lines for these events and times, without line ends, to follow a line with the chain `chain`."""
     for t, event in events:
-        line = _chained({"t": float(t), **encode(event)}, chain)
+        line = line_of({"t": float(t), **encode(event)}, chain)
         chain = line[-66:-2]
         yield line
 
 
-def _chained(record: dict[str, object], chain: str) -> str:
+def line_of(record: dict[str, object], chain: str) -> str:
+    """The line for a record, without its end, to follow a line with the chain `chain`."""
     body = _WRITTEN.encode(record)
     return f'{body[:-1]},"chain":"{_link(chain, body.encode())}"}}'
 
@@ -377,7 +206,7 @@ def _link(chain: str, body: bytes) -> str:
     return sha256(chain.encode() + body).hexdigest()
 
 
-def _absent(journal: Path) -> str:
+def absent(journal: Path) -> str:
     """The line on a journal that does not exist; it names a run that is one folder deeper or higher."""
     folder = journal.parent
     below = run_directories(folder) if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir() else []
@@ -386,8 +215,3 @@ def _absent(journal: Path) -> str:
         *(each for each in (folder.absolute().parent, RUNS / folder) if RunFiles(each).journal.is_file()),
     ]
     return f"no journal at {journal}; give a run directory" + (f", such as {near[0]}" if near else "")
-
-
-def _unwritable(path: Path, error: OSError, resumable: bool = True) -> JournalError:
-    resume = f", then: aiperf-hpc resume {path.parent}" if resumable and error.errno in OUT_OF_ROOM else ""
-    return JournalError(unwritable(error, path, "choose a writable copy of the run") + resume)

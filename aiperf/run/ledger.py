@@ -5,9 +5,9 @@ from __future__ import annotations
 from aiperf.clock import Clock, SystemClock, moment
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.events import Ended, Event, LegBegan, Stalled
-from aiperf.journal.file import JournalWriter
 from aiperf.journal.notary import JournalHead
 from aiperf.journal.replay import Replay
+from aiperf.journal.writer import JournalWriter
 from aiperf.proposing.jobs import Jobs
 
 LOOK_SECONDS = 5.0

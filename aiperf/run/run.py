@@ -20,10 +20,11 @@ from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, No
 from aiperf.host.code import code_hash
 from aiperf.host.scheduler_warning import heeded, noted
 from aiperf.journal.events import TERMINATED, Line, Opened, Origin
-from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter
+from aiperf.journal.file import RULES_VERSION, VERSION
 from aiperf.journal.names import fingerprint, new_salt
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
+from aiperf.journal.writer import JournalWriter
 from aiperf.os_error import unwritable
 from aiperf.pretending.assumptions import assumptions_toml
 from aiperf.pretending.rank_report import pretending_notice

@@ -19,9 +19,10 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config import Config, with_overrides
 from aiperf.journal.events import Opened
-from aiperf.journal.file import VERSION, JournalWriter, read_journal
+from aiperf.journal.file import VERSION, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
+from aiperf.journal.writer import JournalWriter
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
 from aiperf.run.handler import Audience

@@ -488,7 +488,7 @@ FILE_READERS: tuple[tuple[Any, ...], ...] = (
     ("aiperf/journal/notary.py answers", "answers.jsonl", "aiperf.journal.notary:answers"),
     ("aiperf/journal/file.py positions", "run/journal.jsonl", "aiperf.journal.file:positions", {1, 2}),
     (
-        "aiperf/journal/file.py JournalReader._new_raw_lines, aiperf/journal/file.py never_begun",
+        "aiperf/journal/file.py JournalReader._new_raw_lines, aiperf/journal/writer.py never_begun",
         "run/journal.jsonl",
         "status run",
     ),
@@ -640,7 +640,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "a file that this program has written a moment before, or is about to": (
         "aiperf/data/packed/packing_plan.py PackingRecord.__init__",
         "aiperf/data/packed/shards.py to_disk",
-        "aiperf/journal/file.py JournalWriter.begin",
+        "aiperf/journal/writer.py JournalWriter.begin",
         "aiperf/profiling/local_ranks.py _read",
         "aiperf/profiling/local_ranks.py _reason",
         "aiperf/profiling/rank_process.py _joined.hear",

@@ -17,9 +17,10 @@ import pytest
 
 from aiperf.errors import JournalError
 from aiperf.journal.events import Beat, LegBegan, Opened
-from aiperf.journal.file import VERSION, JournalReader, JournalWriter, chained, never_begun, read_journal
+from aiperf.journal.file import VERSION, JournalReader, chained, read_journal
 from aiperf.journal.names import fingerprint
 from aiperf.journal.run_files import RunFiles
+from aiperf.journal.writer import JournalWriter, never_begun
 from tests.aiperf.rules.forged import one
 from tests.journals import Scene, told
 
@@ -300,7 +301,7 @@ import os, sys
 from pathlib import Path
 from aiperf.errors import JournalError
 from aiperf.journal.run_files import RunFiles
-from aiperf.journal.file import JournalWriter
+from aiperf.journal.writer import JournalWriter
 files = RunFiles(Path(sys.argv[2]))
 try:
     journal = JournalWriter.begin(files) if sys.argv[1] == "begin" else JournalWriter.resume(files, id)

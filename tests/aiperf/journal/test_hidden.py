@@ -12,10 +12,11 @@ import pytest
 
 from aiperf.errors import JournalError
 from aiperf.journal.events import Event, GroupLost, LegBegan, LegEnded, Opened, RankReady
-from aiperf.journal.file import JournalWriter, read_journal
+from aiperf.journal.file import read_journal
 from aiperf.journal.hidden import FIELDS, LINES
 from aiperf.journal.names import fingerprint
 from aiperf.journal.run_files import RunFiles
+from aiperf.journal.writer import JournalWriter
 from tests.aiperf.rules.forged import one
 from tests.journals import READY, Scene, told
 

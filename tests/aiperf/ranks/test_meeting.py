@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.host import variables
 from aiperf.host.other_users import POD
 from aiperf.ranks import connect, meeting, patience
 from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
@@ -25,17 +24,15 @@ def of(path: Path, **changes: str) -> dict[str, str]:
     return {SECRET: str(path), "MASTER_ADDR": "node1", "MASTER_PORT": "29400"} | changes
 
 
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
+def written(path: Path) -> Path:
     path.write_bytes(KEY + b"\n")
     path.chmod(0o600)
     return path
 
 
-def test_the_port_is_the_next_one_where_torchrun_has_that_one(secret: Path) -> None:
-    assert meeting_of(of(secret), BY_HAND) == MeetingPlace("node1", 29400, KEY)
-    assert meeting_of(of(secret), TORCHRUN) == MeetingPlace("node1", 29401, KEY)
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    return written(tmp_path / "secret")
 
 
 def open_to_all(path: Path) -> None:
@@ -55,25 +52,26 @@ def large(path: Path) -> None:
     path.write_bytes(b"x" * 5000)
 
 
-@pytest.mark.parametrize(
-    ("harm", "told"),
-    [
-        (open_to_all, "{} on node1: it can be read by other users (mode 644; `chmod go=` corrects it)"),
-        (short, "{} on node1: it has 5 bytes; a secret has 16 to 4,096, as of: (umask 077; head"),
-        (large, "{} on node1: it has 4097 bytes; a secret has 16 to 4,096"),
-        (endless, "{} on node1: it is a device"),
-        (Path.unlink, "{} on node1: No such file or directory; each host needs it"),
-    ],
-)
-def test_a_file_that_is_no_secret_is_refused(
-    harm: Callable[[Path], None], told: str, secret: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_ranks_meet_and_what_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
+    """Files that are no secret, variables that lead nowhere, and two places."""
     monkeypatch.delenv(POD, raising=False)
     monkeypatch.setattr(socket, "gethostname", lambda: "node1")
-    harm(secret)
-    with pytest.raises(WorldError) as refused:
-        meeting_of(of(secret), BY_HAND)
-    assert str(refused.value).startswith(f"{SECRET}: {told.format(str(secret)[: variables.SHOWN])}")
+    monkeypatch.chdir(tmp_path)
+
+    def met(changes: Mapping[str, str], launcher: str) -> MeetingPlace:
+        Path("secret").unlink(missing_ok=True)
+        return meeting_of({**of(written(Path("secret"))), **changes}, launcher)
+
+    def harmed(harm: Callable[[Path], None]) -> MeetingPlace:
+        Path("secret").unlink(missing_ok=True)
+        harm(path := written(Path("secret")))
+        return meeting_of(of(path), BY_HAND)
+
+    comes_to_what_was_read("meetings.txt", {**globals(), "met": met, "harmed": harmed, "TORCHRUN": TORCHRUN})
 
 
 def test_a_pod_has_its_secret_as_kubernetes_mounts_it(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,22 +79,6 @@ def test_a_pod_has_its_secret_as_kubernetes_mounts_it(secret: Path, monkeypatch:
     (link := secret.with_name("link")).symlink_to(secret)
     monkeypatch.setenv(POD, "10.0.0.1")
     assert meeting_of(of(link), BY_HAND).secret == KEY
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({SECRET: ""}, "torchrun started ranks on several hosts, which need a secret of the run: set "),
-        ({"MASTER_ADDR": ""}, "MASTER_ADDR is not set; set it to the host of rank 0"),
-        ({"MASTER_PORT": " "}, "MASTER_PORT is not set; set it to the host of rank 0"),
-        ({"MASTER_PORT": "0"}, "MASTER_PORT is '0'; it must be a whole number from 1 to 65,534"),
-        ({"MASTER_PORT": "65535"}, "MASTER_PORT is '65535'; it must be"),
-    ],
-)
-def test_variables_that_lead_nowhere_are_named(changes: Mapping[str, str], told: str, secret: Path) -> None:
-    with pytest.raises(WorldError) as refused:
-        meeting_of(of(secret, **changes), TORCHRUN)
-    assert str(refused.value).startswith(told)
 
 
 def test_torchrun_needs_the_network_only_on_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.relay import Post
-from aiperf.ranks.tree import FAN_OUT, Announcer, after, children, goes_to_all, split
-from aiperf.wire.layout import Disband, Hello, Place
+from aiperf.ranks.tree import FAN_OUT, Announcer, after, children, goes_to_all
+from aiperf.wire.layout import Disband, Place
 from aiperf.wire.messages import Join, MeasureCeiling, Observe, Quit, Release, Setup, Stop, ToGroup, pack
 from tests.aiperf.training.test_worker import CONFIG
 
@@ -278,9 +278,3 @@ def test_the_end_waits_for_nothing() -> None:
     net.say(Quit(), anew={"1": 7})
     assert net.heard == {1: [Quit()]}
     assert net.posts[1].quit.is_set()
-
-
-def test_a_number_stands_before_a_message_only_where_there_is_one() -> None:
-    hello = pack(Hello("node1"))
-    assert after(0, hello) == hello
-    assert [split(after(number, hello)) for number in (0, 1, 3)] == [(number, hello) for number in (0, 1, 3)]

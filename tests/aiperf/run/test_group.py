@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.journal.events import Dispatched
-from aiperf.run.group import BLOCKS, FIRST_STEP, REST_SECONDS, SLOWER, Group, step_seconds
+from aiperf.run.group import REST_SECONDS, SLOWER, Group, step_seconds
 from aiperf.wire.messages import Ceiling, Rate
 from aiperf.wire.trial import State
 from tests.journals import Scene, told
@@ -32,21 +32,6 @@ def test_a_step_takes_its_operations_over_the_rate_of_the_seed(
     ceilings: list[Ceiling], seconds: float
 ) -> None:
     assert step_seconds(JOB, ceilings) == pytest.approx(seconds)
-
-
-def test_a_first_step_may_take_longer_than_the_blocks_that_follow() -> None:
-    group = Group((1,), silence_seconds=10.0)
-    group.assign(JOB, 100.0, {})
-    group.assign(OTHER, 130.0, {})  # what it prepares beside is no sign of life
-    assert group.overdue == 100.0 + FIRST_STEP * 10.0
-    for last, patience in ((1.0, 10.0), (5.0, BLOCKS * 5.0)):
-        group.await_block(last)
-        assert group.patience == patience
-    group.drop(JOB.trial.number, {})
-    assert (list(group.assigned), group.patience) == ([OTHER], FIRST_STEP * 10.0)
-    slow = Group((1,), silence_seconds=10.0)
-    slow.assign(JOB, 0.0, {1: replace(SLOW, seed=Rate(2e4, 2e4, 0.0)), 2: SLOW})  # rank 2 is of another group
-    assert slow.patience == FIRST_STEP * OPERATIONS / 2e4
 
 
 def test_a_group_wants_one_trial_after_the_last_it_was_given() -> None:

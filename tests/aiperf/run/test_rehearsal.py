@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,41 +45,38 @@ def own(data: DataConfig) -> Config:
     return replace(load_preset("digits"), data=data)
 
 
-def test_the_digits_have_their_pinned_list_whatever_is_held_back_and_cannot_be_ranked() -> None:
-    config = with_overrides(
-        load_preset("digits"), {"data.training_examples": 0, "data.validation_examples": 300}
-    )
-    lines = rehearsed(config)
-    assert lines["data"] == (
-        "digits, 10 classes, 32 x 32, 1 channel; 200 training, 300 validation, 1,197 test images"
-    )
-    assert "least_span_to_be_ranked" not in lines
-    assert lines["memory_of_a_device"].endswith(" for the seed (modelled)")
-    large = rehearsed(with_overrides(config, {"training.batch_size": 10**9}))
-    assert large["memory_of_a_device"].endswith(" for the seed (modelled), more than it has")
-    assert lines["cannot_be_ranked"].startswith("classes is 10, not 1000; channels is 1, not 3; size is 32, ")
+def digits(changes: Mapping[str, object]) -> Config:
+    return with_overrides(load_preset("digits"), dict(changes))
 
 
-@pytest.mark.parametrize(
-    ("write", "told"),
-    [
-        (write_idx, "idx, 4 classes, 12 x 12, 1 channel; 32 training, 8 validation, 20"),
-        (write_folders, "imagefolder, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15"),
-    ],
-)
-def test_images_are_counted_where_they_lie(
-    write: Callable[[Path], DataConfig], told: str, tmp_path: Path
+def text(changes: Mapping[str, object]) -> Config:
+    return with_overrides(load_preset("text"), dict(changes))
+
+
+def line(name: str, config: Config) -> str | None:
+    return rehearsed(config).get(name)
+
+
+def refused(config: Config) -> str:
+    """As on any processor, by any Python."""
+    with pytest.raises(AiperfError) as refusal:
+        rehearsal_text(config, RANKS, None)
+    return re.sub(" on .*; use .*", " on …", str(refusal.value)).replace(sys.executable, "python")
+
+
+def test_what_a_run_reads_is_read_and_what_it_would_refuse_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    assert rehearsed(own(write(tmp_path)))["data"] == f"{told} test images"
-
-
-def test_packed_images_are_rehearsed_without_staging_them(tmp_path: Path) -> None:
+    """The digits have their pinned list, whatever is held back; other images are counted where they lie."""
+    monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: not library)
     folders = write_folders(tmp_path / "set")
     target, disk = packed(tmp_path / "set", tmp_path / "packed"), tmp_path / "disk"
-    config = own(replace(folders, name="packed", path=str(target), stage=str(disk)))
-    assert rehearsed(config)["data"] == (
-        "packed, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15 test images"
-    )
+    staged = own(replace(folders, name="packed", path=str(target), stage=str(disk)))
+    names = {"PACKED": staged, "IDX": tmp_path / "idx", "FOLDERS": tmp_path / "folders"}
+    names |= {"write_idx": write_idx, "write_folders": write_folders, "rehearsal_text": rehearsal_text}
+    comes_to_what_was_read("rehearsals.txt", {**globals(), **names})
     assert not disk.exists()
 
 
@@ -113,44 +112,6 @@ def test_a_set_that_can_be_ranked_has_a_least_span(monkeypatch: pytest.MonkeyPat
     refused = "a processor: neither a listed peak in fp32 .* a list that knows the peak ranks such a run"
     with pytest.raises(ConfigError, match=refused):
         rehearsed(load_preset("ranked"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"data.name": "synthetic", "data.training_examples": 0},
-            "data.training_examples, data.validation_examples and data.test_examples must all be set",
-        ),
-        ({"ranked": True}, "ranked = true, but classes is 10, not 1000"),
-        # No processor multiplies in tf32.
-        ({"training.format": "tf32"}, "training.format is tf32, which is too slow on"),
-    ],
-)
-def test_what_the_run_would_refuse_is_refused(changes: dict[str, object], words: str) -> None:
-    with pytest.raises(AiperfError) as refusal:
-        rehearsal_text(with_overrides(load_preset("digits"), changes), RANKS, None)
-    assert words in str(refusal.value)
-
-
-def test_a_seed_that_cannot_grow_is_refused_unless_it_is_to_be_alone() -> None:
-    config = with_overrides(load_preset("text"), {"seed_architecture": "gpt-4x128"})
-    with pytest.raises(
-        ConfigError, match="only RMSNorm and rotary positions grow; choose another seed, or set"
-    ):
-        rehearsal_text(config, RANKS, 1000.0)
-    alone = with_overrides(config, {"limits.max_trials": 1})
-    assert "gpt-4x128" in rehearsal_text(alone, RANKS, 1000.0)
-
-
-def test_a_tuner_that_is_missing_is_refused_and_one_that_is_left_open_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: not library)
-    lines = rehearsed(with_overrides(load_preset("digits"), {"tuning.name": "auto"}))
-    assert lines["tuning"].startswith("hyper-parameters are not tuned: neither nni nor optuna is installed")
-    with pytest.raises(AiperfError, match=r" -m pip install '?optuna[>=]="):
-        rehearsal_text(with_overrides(load_preset("digits"), {"tuning.name": "optuna"}), RANKS, 1000.0)
 
 
 def test_sensors_that_nobody_can_read_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -89,25 +90,35 @@ def found_of(by_class: list[int]) -> SetFacts:
     return SetFacts(part, part, 1, 28)
 
 
-@pytest.mark.parametrize(
-    ("by_class", "stated", "held_back", "epochs"),
-    [
-        ([6000] * 10, {}, 5000, 1),
-        ([6000] * 10, {"data.training_examples": 2000, "data.validation_examples": 500}, 500, 10),
-        ([500, 500], {}, 200, 25),
-        ([5000, 5000], {}, 1000, 2),
-        ([30, 30], {}, 15, 60),
-        ([990, 10], {}, 200, 25),  # here and below the rarest class must have its image
-        ([998, 2], {}, 500, 40),
-    ],
-)
-def test_what_is_held_back_is_a_tenth_within_bounds(
-    by_class: list[int], stated: dict[str, int], held_back: int, epochs: int
-) -> None:
-    """Unless it is stated; and fewer images are shown oftener."""
+FOUR = np.repeat(np.arange(4), 25)
+"""Labels of a hundred images in four classes."""
+
+
+def held_back(by_class: list[int], stated: dict[str, int]) -> tuple[int, list[int]]:
+    """How many images, and the epochs: fewer images are shown oftener."""
     found = inferred(found_of(by_class), stated)
-    assert found["data.validation_examples"] == held_back
-    assert found["training.epochs"] == [epochs, 2 * epochs, 4 * epochs]
+    return found["data.validation_examples"], found["training.epochs"]
+
+
+def test_what_is_inferred_of_a_set_and_what_is_refused(
+    tmp_path: Path,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
+    """A tenth is held back, within bounds, unless it is stated; then folders that hold no set of images, and
+    sets that are too small to be divided."""
+
+    def looked_at(names: list[str]) -> None:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).mkdir(parents=True) if name.endswith("/") else (folder / name).touch()
+        try:
+            look(folder)
+        except DataError as error:
+            raise DataError(str(error).replace(str(folder), "…")) from error
+
+    names = {**globals(), "take_validation": take_validation, "looked_at": looked_at}
+    comes_to_what_was_read("own_images.txt", names)
 
 
 @given(st.lists(st.integers(2, 400), min_size=2, max_size=5))
@@ -124,38 +135,6 @@ def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
         training, validation = take_validation(found.training.labels, config, "files")
         for part in (training, validation):
             assert len(np.unique(found.training.labels[part])) == len(by_class)
-
-
-NEITHER = (
-    "{folder}: contains neither a folder of images for each class, nor train/ with such folders, nor IDX "
-    "files (train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
-    "(manifest.json); give a folder that does; for text"
-)
-
-
-NO_LABELS = "{folder}: needs exactly one file named train … labels … ubyte[.gz], has none"
-DEEPER = NEITHER.replace("give a folder that does", "give {folder}/set, which does")
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ([], NEITHER),
-        (["a/b/", "set/train/a/"], DEEPER),
-        (["a/b/train/c/"], NEITHER),
-        (["train/a/", "x-ubyte"], "{folder}: holds imagefolder and idx; choose one with --set data.name="),
-        (["test_batch.bin"], "{folder}/data_batch_1.bin: missing; download the whole data set again"),
-        (["train/a/"], "{folder}: neither test/ nor val/ contains class folders"),
-        (["train-images-ubyte"], NO_LABELS),
-    ],
-)
-def test_what_is_no_set_is_refused(names: list[str], expected: str, tmp_path: Path) -> None:
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).mkdir(parents=True) if name.endswith("/") else (tmp_path / name).touch()
-    with pytest.raises(DataError) as refused:
-        look(tmp_path)
-    assert str(refused.value).startswith(expected.format(folder=tmp_path))
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any), st.floats(0, 1))
@@ -209,21 +188,3 @@ def test_what_is_advised_for_a_small_class_can_be_followed(
             advised = {key: int(number) for key, number in re.findall(r"data\.(\w+)_examples = (\d+)", told)}
             assert advised
             assert refused_split(labels, **{"training": training, "validation": validation} | advised) == ""
-
-
-CANNOT = "here: 100 training images cannot give 90 for training and 20 for validation; "
-LACKS = "here: class {0} has no image among the {0} of {1}; set data.{1}_examples = 4, or add images of "
-
-
-@pytest.mark.parametrize(
-    ("training", "validation", "expected"),
-    [
-        (90, 20, f"{CANNOT}lower data.training_examples or data.validation_examples"),
-        (80, 3, f"{LACKS.format(3, 'validation')}that class"),
-        (2, 20, f"{LACKS.format(2, 'training')}that class"),
-    ],
-)
-def test_too_few_images_are_refused(training: int, validation: int, expected: str) -> None:
-    with pytest.raises(DataError) as refused:
-        take_validation(np.repeat(np.arange(4), 25), of_parts(training, validation), "here")
-    assert str(refused.value) == expected

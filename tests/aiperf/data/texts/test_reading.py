@@ -10,7 +10,7 @@ import re
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -26,9 +26,6 @@ from aiperf.errors import DataError
 from aiperf.tasks.language.data import TextData
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, known_text
 from tests.aiperf.data.sets import CPU, refusal
-
-RESTORE = "restore that or remove the link"
-GIVE = "give a text file, or a folder of text files"
 
 
 def test_all_files_of_a_folder_in_the_order_of_their_bytes(
@@ -90,15 +87,6 @@ def write_long(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["x.gz", "x.txt"])
-def test_a_compressed_file_is_refused_with_what_unpacks_it(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(b"words" * 1000))
-    assert refusal(TextData("text", 1, 8, 256, path=str(path))) == (
-        f"{path}: is compressed; unpack it with `gzip -dc {path} > {path}.unpacked`, and give {path}.unpacked"
-    )
-
-
 def test_a_binary_file_is_read_as_it_is_and_noted(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(bytes(100))
@@ -120,9 +108,6 @@ def test_more_files_than_a_process_may_open(tmp_path: Path) -> None:
     assert shown.decode() == "".join(f"{number:03}" for number in range(400))
 
 
-IMAGES = "; for images, omit --preset"
-
-
 def bind_socket(path: Path) -> None:
     bound, before = socket.socket(socket.AF_UNIX), os.getcwd()
     os.chdir(path.parent)  # its whole path would be too long
@@ -131,37 +116,32 @@ def bind_socket(path: Path) -> None:
     bound.close()
 
 
-@pytest.mark.parametrize("within", [False, True], ids=["itself", "within a folder"])
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [(os.mkfifo, "pipe"), (bind_socket, "socket"), (lambda path: path.symlink_to("/dev/zero"), "device")],
-)
-def test_what_is_no_file_is_refused(
-    tmp_path: Path, make: Callable[[Path], None], kind: str, within: bool
+def test_what_is_no_text_is_refused_in_a_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    (tmp_path / "a").write_bytes(b"text")
-    make(tmp_path / "it")
-    with pytest.raises(DataError) as refused:
-        text_at(tmp_path if within else tmp_path / "it")
-    assert str(refused.value) == f"{tmp_path}/it: is a {kind}; {GIVE}"
+    """Nothing there, a broken link, an empty file or folder, a link that leads round, compressed files, and
+    what is no file, alone and within a folder."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("folder", "loop", "with-pipe", "with-socket", "with-device"):
+        Path(folder).mkdir()
+    Path("folder/.hidden").write_text("words")
+    Path("empty").touch()
+    Path("broken").symlink_to("nowhere")
+    Path("loop/up").symlink_to("..")
+    for name in ("x.gz", "x.txt"):
+        Path(name).write_bytes(gzip.compress(b"words" * 1000))
+    kinds = {"pipe": os.mkfifo, "socket": bind_socket, "device": lambda path: path.symlink_to("/dev/zero")}
+    for kind, make in kinds.items():
+        (Path(f"with-{kind}") / "a").write_bytes(b"text")
+        make(Path(kind))
+        make(Path(f"with-{kind}") / "it")
 
+    def refused(path: str) -> str:
+        return refusal(TextData("text", 1, 8, 256, path=path))
 
-def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
-    """Nothing there, a broken link, an empty file or folder, and a link that leads round."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder/.hidden").write_text("words")
-    (tmp_path / "empty").touch()
-    (tmp_path / "broken").symlink_to("nowhere")
-    (tmp_path / "loop").mkdir()
-    (tmp_path / "loop/up").symlink_to("..")
-    for name, expected in {
-        "absent": f"data.path is {tmp_path}/absent: No such file or directory; {GIVE}",
-        "broken": f"data.path is {tmp_path}/broken: is a link to nowhere, which does not exist; {RESTORE}",
-        "folder": f"{tmp_path}/folder: no text (0 of 1 files; 1 hidden file left out); {GIVE}{IMAGES}",
-        "empty": f"{tmp_path}/empty: no text; {GIVE}{IMAGES}",
-        "loop": f"{tmp_path}/loop/up: is a link to a folder; remove it, or copy the files of that folder",
-    }.items():
-        assert refusal(TextData("text", 1, 8, 256, path=str(tmp_path / name))) == expected
+    comes_to_what_was_read("refused_paths.txt", {"refused": refused})
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:

@@ -11,19 +11,18 @@ import torch
 from aiperf.data import load
 from aiperf.journal import events
 from aiperf.journal.events import Ended, Event, RankReady
-from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.tally import Tally
 from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import reevaluate
 from nas.weights import initial
-from tests.journals import Scene, Timed, told, within, write_run
+from tests.journals import Scene, replayed, told, within, write_run
 
 
 def kept_run(directory: Path, scene: Scene) -> tuple[RunFiles, int]:
     """With the number of its tested trial, whose answers are in the journal."""
-    files, run = RunFiles(directory), _replay(told(scene))
+    files, run = RunFiles(directory), replayed(told(scene))
     assert run.tested is not None
     number, graph = run.tested.trial, rebuild(run, run.tested.trial)
     files.directory.mkdir(parents=True, exist_ok=True)
@@ -40,13 +39,6 @@ def kept_run(directory: Path, scene: Scene) -> tuple[RunFiles, int]:
         return event
 
     first = [(t, changed(event, None)) for t, event in told(scene)]
-    found = reevaluate(_replay(first), files, "cpu", "").test.found
+    found = reevaluate(replayed(first), files, "cpu", "").test.found
     write_run(directory, [(t, changed(event, found)) for t, event in told(scene)])
     return files, number
-
-
-def _replay(timed: list[Timed]) -> Replay:
-    run = Replay()
-    for t, event in timed:
-        run.add(t, event)
-    return run

@@ -150,24 +150,6 @@ def test_what_was_not_kept_has_no_network(run: tuple[RunFiles, int], typed: Type
     assert "cannot be measured at inference: the run is pretended: no network was trained" in typed.err
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("--qps", "nan"), "'nan' is neither a positive number nor search."),
-        (("--qps", "-3"), "'-3' is neither a positive number nor search."),
-        (("--latency-ms", "nan"), "'nan' is not a valid number."),
-        (("--latency-ms", "0"), "0.0 is not in the range"),
-        (("--scenario", "burst"), "'burst' is not one of"),
-        (("--price", "3/node-hour"), "--price is only for --accuracy with --scenario single-stream or all"),
-        (("--price", "3/node-hour", "--accuracy", "--scenario", "server"), "--price is only for --accuracy"),
-        (("--site", "s.toml"), "--site is only for --accuracy with --scenario single-stream or all"),
-    ],
-)
-def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) -> None:
-    assert typed("infer", "never", *words) == 2
-    assert why in typed.err
-
-
 @pytest.mark.parametrize("error", [AiperfError("no such data"), NoReply("its process failed: KeyError")])
 def test_an_earlier_result_stays_where_there_is_no_new_one(
     error: Exception, run: tuple[RunFiles, int], typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

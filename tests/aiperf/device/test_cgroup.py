@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,36 +30,25 @@ OF_FIRST = {
 }
 
 
-@pytest.mark.parametrize(
-    ("own", "files", "cores", "memory_bytes"),
-    [
-        ("0::/\n", {}, math.inf, math.inf),
-        ("0::/\n", {"cpu.max": "max 100000", "memory.max": "max"}, math.inf, math.inf),
-        ("0::/\n", {"cpu.max": "250000 100000", "memory.max": "4294967296"}, 2.5, 4.0 * 2**30),
-        # Of the groups that it lies in, the narrowest.
-        ("0::/pod/box\n", NESTED, 1.0, 8.0 * 2**30),
-        # Another container's names: only the root is there.
-        ("0::/docker/1f\n", {"cpu.max": "150000 50000"}, 3.0, math.inf),
-        (FIRST, OF_FIRST, 2.0, 2.0**30),
-        (FIRST, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf, math.inf),
-    ],
-)
 def test_the_narrowest_limit_counts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    own: str,
-    files: Mapping[str, str],
-    cores: float,
-    memory_bytes: float,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
-    monkeypatch.setattr(cgroup, "MOUNTED", tmp_path / "mounted")
-    for name, text in files.items():
-        path = tmp_path / "mounted" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-    assert (cgroup.cores(), cgroup.memory_bytes()) == (cores, memory_bytes)
+    """Cores and bytes of memory, by the group of a process and the files of all groups."""
+
+    def limits(own: str, files: Mapping[str, str]) -> tuple[float, float]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        (folder / "own").write_text(own)
+        monkeypatch.setattr(cgroup, "OWN", folder / "own")
+        monkeypatch.setattr(cgroup, "MOUNTED", folder / "mounted")
+        for name, text in files.items():
+            path = folder / "mounted" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        return cgroup.cores(), cgroup.memory_bytes()
+
+    comes_to_what_was_read("cgroup_limits.txt", {**globals(), "limits": limits})
 
 
 def test_where_nothing_is_told_nothing_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

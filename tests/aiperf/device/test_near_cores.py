@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,26 +26,21 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("device", "given", "own"),
-    [
-        (0, range(32), "12-15,28-31"),
-        (2, range(32), "0-3,16-19"),
-        (0, [11, 12, 13, 14], "12-14"),  # shifted by a master on this host
-        (0, range(4), ""),  # given others alone: kept
-        (0, [12, 13], ""),  # near already
-        (9, range(32), ""),  # unknown
-    ],
-)
 def test_the_given_cores_are_narrowed_to_those_near(
-    device: int, given: list[int], own: str, root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    masks = {thread: set(given) for thread in (0, 7, 8)}  # of this process, and of its threads
+    """Those of this process, and of each of its threads."""
     monkeypatch.setattr(near_cores.os, "listdir", lambda path: ["7", "8"])
-    monkeypatch.setattr(near_cores.os, "sched_getaffinity", lambda thread: masks[thread])
-    monkeypatch.setattr(near_cores.os, "sched_setaffinity", masks.__setitem__)
-    assert stay_near(f"0000:c{device}:00.0", root) == own
-    assert [listed(masks[thread]) for thread in (7, 8)] == [own or listed(set(given))] * 2
+
+    def narrowed(device: int, given: Iterable[int]) -> tuple[str, ...]:
+        masks = {thread: set(given) for thread in (0, 7, 8)}
+        monkeypatch.setattr(near_cores.os, "sched_getaffinity", lambda thread: masks[thread])
+        monkeypatch.setattr(near_cores.os, "sched_setaffinity", masks.__setitem__)
+        return stay_near(f"0000:c{device}:00.0", root), *(listed(masks[thread]) for thread in (7, 8))
+
+    comes_to_what_was_read("near_cores.txt", {"narrowed": narrowed})
 
 
 def test_a_list_of_the_kernel_is_read_whole_or_not_at_all() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -22,31 +24,20 @@ class Accelerator:
         self.kind, self.formats, self.name = kind, formats, f"some {kind}"
 
 
-@pytest.mark.parametrize(
-    ("device", "version", "reason"),
-    [
-        (Accelerator("cuda"), "3.2.0", ""),
-        (Accelerator("cuda"), "3.10.1+rocm7", ""),
-        (Accelerator("cuda"), "3.1.0", "triton is 3.1.0; the kernels need 3.2 or newer"),
-        (Accelerator("cuda"), "", "the package triton is not installed here"),
-        (
-            Accelerator("cuda", ("fp16", "fp32")),
-            "3.9.0",
-            "some cuda is older than compute capability 8.0, for which the kernels are compiled",
-        ),
-        (Accelerator("npu"), "3.9.0", "there are no fused steps for npu devices"),
-        (recording(), "", ""),
-    ],
-    ids=["oldest", "for AMD", "too old", "none", "an old device", "another device", "a CPU"],
-)
 def test_where_fused_steps_can_be_made(
-    device: Accelerator, version: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    triton = ModuleType("triton")
-    triton.__version__ = version  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "triton", triton if version else None)  # type: ignore[arg-type]
-    assert Fused.why_not(device) == reason  # type: ignore[arg-type]
-    assert FusedGraphed.why_not(device) == reason  # type: ignore[arg-type]
+    def why_not(device: Any, version: str) -> str:
+        """By this version of Triton, or without it."""
+        triton: Any = ModuleType("triton")
+        triton.__version__ = version
+        monkeypatch.setitem(sys.modules, "triton", triton if version else None)
+        assert FusedGraphed.why_not(device) == Fused.why_not(device)
+        return Fused.why_not(device)
+
+    names = {"why_not": why_not, "Accelerator": Accelerator, "recording": recording}
+    comes_to_what_was_read("fused_devices.txt", names)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 24, 64, 96, 131, 160, 2048, 2051])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,8 @@ import torch
 from aiperf.config import load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
-from aiperf.measuring.bench import PASSES, LoaderRate, bench_text, bottleneck, cores_text, measure_loaders
+from aiperf.measuring import bench
+from aiperf.measuring.bench import PASSES, LoaderRate, bench_text, measure_loaders
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
 from nas.seeds import residual
@@ -32,36 +33,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packed(root / "folders", root / "packed", 64).parent
 
 
-def test_the_slowest_part_is_named_where_the_loader_is_too_slow() -> None:
-    loader = LoaderRate(500.0, 500.0, {"reading": 9000.0, "augmenting": 510.0, "normalising": 4000.0})
-    assert bottleneck(loader, 1000.0) == "augmenting: the loader gives 50 % of what the device needs"
-    assert bottleneck(loader, 125.0) == "none: the loader is 4 times as fast as the device needs"
-    assert bottleneck(replace(loader, examples_per_second=300.0), 1000.0) == (
-        "waiting for cores that others use: the loader gives 30 % of what the device needs"
-    )
-    assert bottleneck(replace(loader, first_pass=100.0), 250.0) == (
-        "the disk, in the first pass: it gives 40 % of what the device needs; from the file cache none, the "
-        "loader is 2 times as fast as needed"
-    )
-    assert bottleneck(LoaderRate(1.0, 1.0, {}), 2.0).startswith("preparing the batches: ")
+LOADER = LoaderRate(500.0, 500.0, {"reading": 9000.0, "augmenting": 510.0, "normalising": 4000.0})
+DECODING = LoaderRate(
+    900.0, 900.0, {"decoding": 1000.0, "normalising": 800.0}, {"decoding": 4, "normalising": 1}
+)
+PACKED = LoaderRate(900.0, 900.0, {"reading": 9000.0, "augmenting": 1000.0}, {"reading": 2, "augmenting": 2})
 
 
-def test_what_is_missing_for_all_devices_is_counted_in_cores() -> None:
-    """By the part that takes the most core time, whatever its rate with all its cores."""
-    loader = LoaderRate(
-        900.0, 900.0, {"decoding": 1000.0, "normalising": 800.0}, {"decoding": 4, "normalising": 1}
-    )
-    assert cores_text(loader, 500.0, 2) == "none is missing: decoding for 2 devices needs 4 cores, and uses 8"
-    assert cores_text(loader, 3001.0, 1) == (
-        "9 cores missing: decoding for 1 device needs 13 cores, and uses 4; packed images need fewer, see "
-        "`aiperf-hpc data pack`"
-    )
-    packed = LoaderRate(
-        900.0, 900.0, {"reading": 9000.0, "augmenting": 1000.0}, {"reading": 2, "augmenting": 2}
-    )
-    assert cores_text(packed, 1001.0, 8) == (
-        "1 core missing: augmenting for 8 devices needs 17 cores, and uses 16"
-    )
+def test_what_is_too_slow_is_named_and_missing_cores_are_counted(
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
+    """Cores by the part that takes the most core time, whatever its rate with all its cores."""
+    comes_to_what_was_read("bottlenecks.txt", {**vars(bench), **globals()})
 
 
 class OnDisk(Split):

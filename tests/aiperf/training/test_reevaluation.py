@@ -29,7 +29,7 @@ from nas.modules import Network
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
 from nas.weights import initial
-from tests.journals import Scene, told, within
+from tests.journals import Scene, replayed, told, within
 
 SCENE = Scene(groups=1, minutes=0.1, changes=(("training.format", "fp32"),))
 """In fp32, which every processor multiplies fast."""
@@ -72,9 +72,7 @@ def manifest() -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def best(tmp_path_factory: pytest.TempPathFactory) -> Best:
-    files, run = RunFiles(tmp_path_factory.mktemp("run")), Replay()
-    for t, event in told(SCENE):
-        run.add(t, event)
+    files, run = RunFiles(tmp_path_factory.mktemp("run")), replayed(told(SCENE))
     assert run.tested is not None
     graph = rebuild(run, run.tested.trial)
     digest = write_kept(files.weights(run.tested.trial), Kept(graph, initial(graph, 1), {}))

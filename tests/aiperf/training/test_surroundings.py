@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pytest
 import torch
 
 from aiperf.training.surroundings import LONGEST_VALUE, container, read_settings
@@ -55,20 +56,14 @@ def test_a_long_value_does_not_fill_the_journal(tmp_path: Path) -> None:
     assert read_settings({"OMP_PLACES": places}, tmp_path)["OMP_PLACES"] == places[:LONGEST_VALUE]
 
 
-@pytest.mark.parametrize(
-    ("environment", "marks", "told"),
-    [
-        ({}, {}, ""),
-        ({"APPTAINER_NAME": "a.sif", "SINGULARITY_NAME": "a.sif"}, {}, "Apptainer a.sif"),
-        ({"SINGULARITY_NAME": "a.sif"}, {}, "Singularity a.sif"),
-        ({}, {".dockerenv": ""}, "Docker"),
-        ({}, {"run/.containerenv": ""}, "Podman"),
-        ({}, {"run/.containerenv": 'engine="podman-4.3.1"\nimage="site/torch:2"\n'}, "Podman site/torch:2"),
-    ],
-)
 def test_a_container_is_known_by_its_marks(
-    environment: dict[str, str], marks: dict[str, str], told: str, tmp_path: Path
+    tmp_path: Path,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    for name, text in marks.items():
-        put(tmp_path / name, text)
-    assert container(environment, tmp_path) == told
+    def known(environment: dict[str, str], marks: dict[str, str]) -> str:
+        root = Path(tempfile.mkdtemp(dir=tmp_path))
+        for name, text in marks.items():
+            put(root / name, text)
+        return container(environment, root)
+
+    comes_to_what_was_read("containers.txt", {"known": known})

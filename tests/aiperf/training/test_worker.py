@@ -32,8 +32,6 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     TYPICAL,
     Assign,
-    Evaluate,
-    Evaluated,
     Finished,
     FromGroup,
     Quit,
@@ -311,14 +309,6 @@ def test_weights_that_cannot_be_written_fail_the_trial(tmp_path: Path) -> None:
         finished = channel.wait(Finished)
     assert finished.state is State.FAILED
     assert "weights/0.safetensors cannot be written" in finished.reason
-
-
-def test_the_best_network_is_tested(tmp_path: Path) -> None:
-    with working(tmp_path) as channel:
-        channel.tell(Assign(trial(0), 1))
-        channel.wait(Finished)
-        channel.tell(Evaluate(0))
-        assert channel.wait(Evaluated).tally.of == 24
 
 
 def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,8 @@ from nas.ops import Ops
 from nas.record import RecordError, decode, encode, graph_from_json, graph_to_json
 from nas.seeds import SEEDS, residual
 from nas.text_seeds import TEXT_SEEDS
-from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs
+from tests.nas.graphs import SAMPLES, chain, graphs
 from tests.nas.text.samples import TEXT_SAMPLES, texts
-
-LAYER_NAMES = ", ".join(sorted(layer.__name__ for layer in LAYERS))
 
 
 class Colour(Enum):
@@ -117,55 +115,25 @@ def hostile(place: str, value: object) -> Graph:
     return graph_from_json(record)
 
 
+def unknown(named: object) -> str:
+    """What is said of a layer of this type, with the first of those that there are."""
+    with pytest.raises(RecordError) as raised:
+        hostile("nodes.layer", {"type": named})
+    return str(raised.value).partition(", Add, ")[0]
+
+
 def test_what_is_wrong_is_named_with_its_place(
     comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    comes_to_what_was_read("refused_records.txt", globals() | {"nan": nan, "Dense": Dense})
+    """A member that is not known is named with those that are: a task that is installed may have its own."""
+    names = {"nan": nan, "Dense": Dense, "Ops": Ops, "Layer": Layer}
+    comes_to_what_was_read("refused_records.txt", globals() | names)
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        ("nodes.layer", {}, r"nodes\[1\].layer: None is not a known Layer; known: AdaptiveAveragePool, Add"),
-        ("head", {"type": "NextWord"}, "head: 'NextWord' is not a known Head; known: Classes, NextSymbol"),
-    ],
-)
-def test_a_member_that_is_not_known_is_named_with_those_that_are(
-    place: str, value: object, message: str
-) -> None:
-    """A task that is installed may have heads and layers of its own."""
-    with pytest.raises(RecordError, match=message):
-        hostile(place, value)
-
-
-@pytest.mark.parametrize("named", [None, "Conv3d", "Layer", 5, ["Conv2d"]])
-def test_an_unknown_layer_is_refused_with_the_known_ones(named: object) -> None:
-    with pytest.raises(RecordError) as raised:
-        decode(Layer, {"type": named})
-    assert str(raised.value) == f"{named!r} is not a known Layer; known: {LAYER_NAMES}"
-
-
-TOO_LONG = "9" * 5000
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ("", "not valid JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("{", "not valid JSON: Expecting property name enclosed in double quotes"),
-        (f'{{"input": {TOO_LONG}}}', "not valid JSON: Exceeds the limit (4300"),
-        ("[" * 100_000, "this is not a graph: it is nested too deeply"),
-        ('{"input": ' + "[" * 400 + "]" * 400 + "}", "input[0] is [[[[[[[...]]]]]]]; it must be"),
-        ("null", "Graph is None; it must have the keys input, nodes, head"),
-        ("[]", "Graph is []; it must have the keys input, nodes, head"),
-        ("{}", "Graph lacks input, nodes"),
-    ],
-)
-def test_a_text_that_is_no_graph_is_refused(record: str, message: str) -> None:
-    with pytest.raises(RecordError) as raised:
+@pytest.mark.parametrize("record", ["", "{", f'{{"input": {"9" * 5000}}}'])
+def test_a_text_that_is_no_json_is_refused_in_the_words_of_each_python(record: str) -> None:
+    with pytest.raises(RecordError, match=r"^not valid JSON: .*$"):
         graph_from_json(record)
-    assert str(raised.value).startswith(message)
-    assert "\n" not in str(raised.value)
 
 
 def test_two_members_of_one_name_are_refused() -> None:
@@ -192,10 +160,3 @@ def test_a_named_tuple_is_a_list_of_as_many_items() -> None:
     assert encode(Ops(mac=1, cmp=7)) == [1, 0, 0, 0, 0, 0, 7]
     read = decode(Ops, [1, 0, 0, 0, 0, 0, 7])
     assert (type(read), read) == (Ops, Ops(mac=1, cmp=7))
-    for record, says in (
-        ([1], "forward has 1 items; it must have 7"),
-        ([1, 0, 0, 0.5, 0, 0, 7], r"forward\[3\] is 0.5; it must be an integer"),
-        ({"mac": 1}, "forward is {'mac': 1}; it must be a list"),
-    ):
-        with pytest.raises(RecordError, match=says):
-            decode(Ops, record, "forward")

@@ -26,7 +26,6 @@ devices = {{ per_node = 8 }}
 """
 DIGITS = ("--", "--preset", "digits")
 RANKED = ("--", "--preset", "ranked", "--data", "images")
-SEED_5 = ("--", "--random-seed", "5")
 Launch = Callable[..., Result]
 
 # Takes its script from standard input, and gives the number of the line that it wrote as the job's id.
@@ -273,40 +272,24 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; reques
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "length"),
-    [
-        ("slurm", "1 h on 1 node: 1 node-hour; requested: 1.5 node-hours"),
-        ("slurm --nodes 2 --repeats 5", "1 h on 2 nodes, 5 times: 10 node-hours; requested: 15 node-hours"),
-        (
-            "scaling --nodes 1,2 --one-job --hours 0.5",
-            "0.5 h on each of 1, 2 nodes, in one job of 2 nodes: 2 node-hours; requested: 4 node-hours",
-        ),
-    ],
-)
-def test_what_is_run_and_for_how_long_is_said_first(run: Launch, words: str, length: str) -> None:
-    last = run(*words.split(), *DIGITS).stderr.splitlines()[-1]
-    assert last == f"aiperf-hpc: its length: {length}"
-
-
-@pytest.mark.parametrize("words", [SCALING, ("slurm", "--nodes", "2", "--submit")])
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ((*DIGITS, "--pretend", "nobody"), "no machine model 'nobody'"),
-        (
-            ("--", "--batch-size", 80),
-            "neither --preset nor --data is given; for the default, write after the --: -- --preset digits",
-        ),
-    ],
-)
-def test_what_is_missing_is_told_before_any_job_waits(
-    run: Launch, words: tuple[str, ...], options: tuple[object, ...], reason: str
+def test_what_is_run_for_how_long_and_what_is_missing_is_said_before_any_job_waits(
+    run: Launch,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    """Assumptions that are not there; what a script did not choose."""
-    assert str(run(*words, *options).exception).startswith(reason)
+    """Assumptions that are not there, and what a script did not choose."""
+
+    def length(words: str) -> str:
+        return run(*words.split(), *DIGITS).stderr.splitlines()[-1]
+
+    def missing(words: str) -> None:
+        error = run(*words.split()).exception
+        assert error
+        raise error
+
+    comes_to_what_was_read(
+        "lengths.txt", {"length": length, "missing": missing, "SCALING": " ".join(SCALING)}
+    )
     assert not Path("log").exists()
-    assert not Path("scaling-study").exists()
 
 
 @pytest.mark.parametrize(("typed", "jobs"), [("y", 3), ("", 0)])

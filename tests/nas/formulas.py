@@ -8,42 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas import layers
 from nas.graph import INPUT, Graph
-from nas.layers import (
-    GELU,
-    AdaptiveAveragePool,
-    Add,
-    Attention,
-    AveragePool,
-    BatchNorm,
-    ChannelNorm,
-    ChannelShuffle,
-    Concat,
-    Conv2d,
-    Dense,
-    DepthwiseConv2d,
-    Dropout,
-    Embedding,
-    Experts,
-    Flatten,
-    Gate,
-    GlobalPool,
-    GroupNorm,
-    HardSigmoid,
-    HardSwish,
-    Layer,
-    LayerNorm,
-    Linear,
-    MaxPool,
-    Positions,
-    Product,
-    ReLU,
-    ReLU6,
-    RMSNorm,
-    SiLU,
-    SquaredReLU,
-    Upsample,
-)
 
 
 def both(size: Any) -> tuple[int, int]:
@@ -65,52 +31,54 @@ def by_hand(graph: Graph, tensors: dict[str, Tensor], examples: Tensor, training
     return values[graph.output]
 
 
-def formula(layer: Layer, own: dict[str, Tensor], training: bool, x: Tensor, *others: Tensor) -> Tensor:
+def formula(
+    layer: layers.Layer, own: dict[str, Tensor], training: bool, x: Tensor, *others: Tensor
+) -> Tensor:
     """What a layer with these tensors makes of what it reads."""
     match layer:
-        case Conv2d(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
+        case layers.Conv2d(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
             margin = margins(kernel, padding, dilation)
             y = F.conv2d(x, own["weight"], own.get("bias"), stride, margin, dilation, layer.groups)
-        case DepthwiseConv2d(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
+        case layers.DepthwiseConv2d(kernel=kernel, stride=stride, padding=padding, dilation=dilation):
             margin = margins(kernel, padding, dilation)
             y = F.conv2d(x, own["weight"], own.get("bias"), stride, margin, dilation, x.shape[1])
-        case Dense(bias=bias):
+        case layers.Dense(bias=bias):
             y = x @ own["weight"].T + (own["bias"] if bias else 0)
-        case BatchNorm():
+        case layers.BatchNorm():
             mean, variance = own["running_mean"], own["running_var"]
             if training:
                 mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
             scale = own["weight"] / (variance + 1e-5).sqrt()
             y = (x - mean[:, None, None]) * scale[:, None, None] + own["bias"][:, None, None]
-        case GroupNorm(num_groups=num, epsilon=epsilon):
+        case layers.GroupNorm(num_groups=num, epsilon=epsilon):
             runs = x.reshape(len(x), num, -1)
             runs = runs - runs.mean(2, keepdim=True)
             runs = runs / (runs.square().mean(2, keepdim=True) + epsilon).sqrt()
             y = runs.reshape(x.shape) * own["weight"][:, None, None] + own["bias"][:, None, None]
-        case ChannelNorm(epsilon=epsilon):
+        case layers.ChannelNorm(epsilon=epsilon):
             away = x - x.mean(1, keepdim=True)
             normal = away / (away.square().mean(1, keepdim=True) + epsilon).sqrt()
             y = normal * own["weight"][:, None, None] + own["bias"][:, None, None]
-        case ReLU():
+        case layers.ReLU():
             y = x.clamp(min=0)
-        case ReLU6():
+        case layers.ReLU6():
             y = x.clamp(0, 6)
-        case HardSwish():
+        case layers.HardSwish():
             y = x * (x + 3).clamp(0, 6) / 6
-        case HardSigmoid():
+        case layers.HardSigmoid():
             y = (x + 3).clamp(0, 6) / 6
-        case MaxPool(kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil):
+        case layers.MaxPool(kernel=kernel, stride=stride, padding=padding, ceil_mode=ceil):
             y = F.max_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=ceil)
-        case AveragePool(kernel=kernel, stride=stride, padding=padding, ceil_mode=True):
+        case layers.AveragePool(kernel=kernel, stride=stride, padding=padding, ceil_mode=True):
             y = F.avg_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=True)
-        case AveragePool(kernel=kernel, stride=stride, padding=padding):
+        case layers.AveragePool(kernel=kernel, stride=stride, padding=padding):
             (down, right), (high, wide), (by, across) = (
                 margins(kernel, padding),
                 both(kernel),
                 both(stride),
             )
             y = F.pad(x, (right, right, down, down)).unfold(2, high, by).unfold(3, wide, across).mean((4, 5))
-        case AdaptiveAveragePool(size=size):
+        case layers.AdaptiveAveragePool(size=size):
             (rows, columns), (height, width) = (
                 [
                     [(i * side // num, -(-(i + 1) * side // num)) for i in range(num)]
@@ -120,44 +88,44 @@ def formula(layer: Layer, own: dict[str, Tensor], training: bool, x: Tensor, *ot
             )
             means = [x[:, :, a:b, c:d].mean((2, 3)) for a, b in rows for c, d in columns]
             y = torch.stack(means, 2).reshape(*x.shape[:2], height, width)
-        case GlobalPool():
+        case layers.GlobalPool():
             y = x.mean((2, 3))
-        case Add():
+        case layers.Add():
             y = sum(others, x)
-        case Concat():
+        case layers.Concat():
             y = torch.cat([x, *others], 1)
-        case ChannelShuffle(num_groups=num):
+        case layers.ChannelShuffle(num_groups=num):
             y = F.channel_shuffle(x, num)
-        case Upsample(factor=factor):
+        case layers.Upsample(factor=factor):
             down, right = both(factor)
             y = x.repeat_interleave(down, 2).repeat_interleave(right, 3)
-        case Flatten():
+        case layers.Flatten():
             y = x.reshape(len(x), -1)
-        case Dropout(rate=rate):
+        case layers.Dropout(rate=rate):
             y = F.dropout(x, rate, training)
-        case Gate():
+        case layers.Gate():
             y = 2 / (1 + (-others[0]).exp())[:, :, None, None] * x
-        case Embedding():
+        case layers.Embedding():
             y = own["weight"][x]
-        case Positions():
+        case layers.Positions():
             y = x + own["weight"]
-        case Linear(bias=bias):
+        case layers.Linear(bias=bias):
             y = x @ own["weight"].T + (own["bias"] if bias else 0)
-        case RMSNorm(epsilon=epsilon):
+        case layers.RMSNorm(epsilon=epsilon):
             y = rms_norm(x, own["weight"], epsilon)
-        case LayerNorm(epsilon=epsilon):
+        case layers.LayerNorm(epsilon=epsilon):
             y = rms_norm(x - x.mean(2, keepdim=True), own["weight"], epsilon) + own["bias"]
-        case GELU():
+        case layers.GELU():
             y = x * (1 + torch.erf(x / 2**0.5)) / 2
-        case SiLU():
+        case layers.SiLU():
             y = x / (1 + (-x).exp())
-        case SquaredReLU():
+        case layers.SquaredReLU():
             y = x.clamp(min=0) ** 2
-        case Product():
+        case layers.Product():
             y = x * others[0]
-        case Attention():
+        case layers.Attention():
             y = attention(layer, own, x, *others)
-        case Experts():
+        case layers.Experts():
             y = experts(layer, own, x)
         case _:
             raise AssertionError(f"no formula for {layer}")
@@ -168,7 +136,7 @@ def rms_norm(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * scale
 
 
-def attention(layer: Attention, own: dict[str, Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attention(layer: layers.Attention, own: dict[str, Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Head by head, with a table of what each position reads."""
     positions, width = q.shape[1], q.shape[2] // layer.heads
     place = torch.arange(positions)
@@ -198,7 +166,7 @@ def turned(x: Tensor, base: float) -> Tensor:
     return torch.cat((found.real, found.imag), 2)
 
 
-def experts(layer: Experts, own: dict[str, Tensor], x: Tensor) -> Tensor:
+def experts(layer: layers.Experts, own: dict[str, Tensor], x: Tensor) -> Tensor:
     """Every expert makes something of every position, and the shares of those that are not chosen are 0."""
     scores = x @ own["router"].T
     which = (scores + own["balance"]).argsort(dim=2, descending=True)[..., : layer.chosen]

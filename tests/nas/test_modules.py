@@ -63,7 +63,7 @@ def state(found: Network) -> dict[str, Array]:
 
 def test_every_layer_has_a_module_and_a_formula() -> None:
     formulas = inspect.getsource(formula)
-    assert [kind.__name__ for kind in LAYERS if f"case {kind.__name__}(" not in formulas] == []
+    assert [kind.__name__ for kind in LAYERS if f"case layers.{kind.__name__}(" not in formulas] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
     with pytest.raises(MissingReading, match=r"^object has no torch module"):

@@ -17,7 +17,7 @@ from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.engine_choice import Sizes
 from aiperf.proposing.thread_choice import LEAST_ROUNDS, Threads
 from nas.seeds import residual
-from tests.aiperf.measuring.test_step_times import SEED, WORK, Alike, timing
+from tests.aiperf.measuring.test_step_times import SEED, WORK, Two, timing
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> Cores:
     return found
 
 
-@pytest.mark.parametrize("parallel", [Solo(), Alike()], ids=["alone", "a group"])
+@pytest.mark.parametrize("parallel", [Solo(), Two()], ids=["alone", "a group"])
 def test_threads_and_engine_are_those_of_the_grown_network_and_the_seed_is_timed_too(
     cores: Cores, parallel: Parallel
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -61,33 +62,28 @@ def test_a_seed_of_which_no_step_fits_is_not_timed() -> None:
 
 
 class Two(Solo):
-    """Two ranks, of which the other takes three times as long, and cannot use what is last."""
+    """Two ranks, of which the other measures this of what this one does; the same, unless it is said."""
 
     ranks = 2
 
+    def __init__(self, other: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda own: own) -> None:
+        self.other = other
+
     def total(self, *numbers: int) -> tuple[int, ...]:
         own = numbers[: len(numbers) // 2]
-        return (*own, *(3 * number for number in own[:-3]), 0, 0, 0)
+        return own + self.other(own)
 
 
 def test_a_group_has_one_time_and_uses_what_all_can() -> None:
+    """The other takes three times as long, and cannot use what is last."""
+    group = Two(lambda own: (*(3 * number for number in own[:-3]), 0, 0, 0))
     own = {"eager": StepTime(1.0, error=0.01), "graphed": StepTime(0.5, 2.0), "compiled": StepTime(0.25, 9.0)}
-    assert shared_times(own, 2.0, Two()) == {
+    assert shared_times(own, 2.0, group) == {
         "eager": StepTime(6.0, error=0.03),
         "graphed": StepTime(3.0, 6.0),
         "compiled": StepTime(0.0, 9.0, "another rank cannot use it"),
     }
     assert shared_times(own, 1.0, Solo()) == own
-
-
-class Alike(Solo):
-    """Two ranks that are one as the other."""
-
-    ranks = 2
-
-    def total(self, *numbers: int) -> tuple[int, ...]:
-        half = numbers[: len(numbers) // 2]
-        return half + half
 
 
 class Accelerated(Recording):
@@ -96,7 +92,7 @@ class Accelerated(Recording):
     threads = 0
 
 
-class Wrapping(Alike):
+class Wrapping(Two):
     """Two ranks that average their gradients by a wrapped network."""
 
     wraps_network = True
@@ -136,7 +132,7 @@ def test_a_group_times_the_captured_steps_that_it_would_make(
 
 def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:
     over = replace(AUTO, batch_norm="synchronised")
-    found = measure_steps(recording(), WORK, FAST, timing(over, Alike()))
+    found = measure_steps(recording(), WORK, FAST, timing(over, Two()))
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager"}
     assert {time.why_not for name, time in found.items() if name != "eager"} == {OVER_GROUP}
     assert measure_steps(recording(), WORK, FAST, timing(over))["graphed"].seconds > 0
@@ -153,15 +149,6 @@ def test_who_names_an_engine_that_a_group_cannot_use_is_told() -> None:
         refuse_unusable(SEED, bind("cpu", 0), replace(graphed, batch_norm="local"), 2)
 
 
-class Slower(Solo):
-    """The other rank of two could not even measure the seed."""
-
-    ranks = 2
-
-    def total(self, *numbers: int) -> tuple[int, ...]:
-        return (*numbers[: len(numbers) // 2], *([0] * (len(numbers) // 2)))
-
-
 def test_no_rank_measures_what_another_cannot() -> None:
     """It would wait for that one's times for ever."""
-    assert measure_steps(recording(), WORK, FAST, timing(parallel=Slower())) == {}
+    assert measure_steps(recording(), WORK, FAST, timing(parallel=Two(lambda own: (0,) * len(own)))) == {}

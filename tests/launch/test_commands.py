@@ -146,8 +146,7 @@ def test_a_trainjob_by_choice(run: Launch) -> None:
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_written(
-    run: Launch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    run: Launch, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     def launched(words: str) -> None:
         error = run(*shlex.split(words)).exception
@@ -273,8 +272,7 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; reques
 
 
 def test_what_is_run_for_how_long_and_what_is_missing_is_said_before_any_job_waits(
-    run: Launch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    run: Launch, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     """Assumptions that are not there, and what a script did not choose."""
 

@@ -209,8 +209,7 @@ def test_a_warning_reaches_the_ranks_of_torchrun(reason: str, machine: Machine) 
 
 
 def test_devices_asked_for_by_any_option_have_ranks_with_whole_cores_of_the_smallest_node(
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     """With one core more, Slurm lets the step wait until the job's limit, or refuses it. Devices of another
     kind are counted by the script itself."""

@@ -15,16 +15,7 @@ from hypothesis import strategies as st
 
 from nas.graph import INPUT, Graph, Node, once
 from nas.head import Classes, NextSymbol
-from nas.layers import (
-    Add,
-    Conv2d,
-    Dense,
-    Embedding,
-    GlobalPool,
-    Linear,
-    ReLU,
-    ShapeError,
-)
+from nas.layers import Add, Conv2d, Dense, Embedding, GlobalPool, Linear, ReLU, ShapeError
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.seeds import residual, resnet18, resnet50, resnet50_v1
 from nas.text_seeds import gpt_4x128, llama_4x128

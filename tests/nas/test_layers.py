@@ -12,13 +12,7 @@ import pytest
 
 from nas import layers
 from nas.head import Classes, NextSymbol
-from nas.layers import (
-    Attention,
-    Layer,
-    MissingReading,
-    Shape,
-    Windows,
-)
+from nas.layers import Attention, Layer, MissingReading, Shape, Windows
 from nas.ops import Cost, Ops
 from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
 from tests.nas.text.samples import TEXT, TEXT_SAMPLES

@@ -119,8 +119,7 @@ def test_the_run_is_shown_on_loopback_only_and_to_its_own_name_only(
 
 
 def test_only_who_has_the_token_is_answered_and_head_as_get(
-    live: LivePage,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    live: LivePage, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     """As other users of a login node have not. The answer says where the address is."""
 

@@ -109,8 +109,7 @@ THIRD, SECOND = "data_batch_3.bin", "data_batch_2.png"
 
 
 def test_bad_files_and_contradictions_are_refused(
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     def refused(form: str, damage: Damage) -> str:
         """Each of these files is replaced by other content, cut off by so many bytes, or removed."""

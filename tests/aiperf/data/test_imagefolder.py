@@ -114,9 +114,7 @@ def linking(link: str, target: str, other: str) -> Callable[[Path], None]:
 
 
 def test_bad_folders_are_refused(
-    written: DataConfig,
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    written: DataConfig, tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     def refused(damage: Callable[[Path], object], **changes: Any) -> str:
         root = Path(tempfile.mkdtemp(dir=tmp_path)) / "copy"

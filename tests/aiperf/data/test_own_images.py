@@ -101,8 +101,7 @@ def held_back(by_class: list[int], stated: dict[str, int]) -> tuple[int, list[in
 
 
 def test_what_is_inferred_of_a_set_and_what_is_refused(
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     """A tenth is held back, within bounds, unless it is stated; then folders that hold no set of images, and
     sets that are too small to be divided."""

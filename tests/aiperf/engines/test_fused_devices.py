@@ -25,8 +25,7 @@ class Accelerator:
 
 
 def test_where_fused_steps_can_be_made(
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     def why_not(device: Any, version: str) -> str:
         """By this version of Triton, or without it."""

@@ -16,15 +16,7 @@ from torch.nn.functional import batch_norm
 
 from aiperf.engines.fused.backend import Activation, Backend
 from aiperf.engines.fused.c_backend import IN_C
-from aiperf.engines.fused.image_steps import (
-    Folded,
-    Gated,
-    Mean,
-    Normalise,
-    OfPixels,
-    Pixels,
-    Pointwise,
-)
+from aiperf.engines.fused.image_steps import Folded, Gated, Mean, Normalise, OfPixels, Pixels, Pointwise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise
 from nas.layers import Gate

@@ -284,8 +284,7 @@ def test_the_folder_is_in_tmpdir_whatever_the_run_is_called(run_id: str, above: 
 
 
 def test_a_frame_of_no_rank_ends_its_connection_and_nothing_else(
-    caplog: pytest.LogCaptureFixture,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    caplog: pytest.LogCaptureFixture, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     first, second = linked(0), linked(1)
 

@@ -57,8 +57,7 @@ def test_a_long_value_does_not_fill_the_journal(tmp_path: Path) -> None:
 
 
 def test_a_container_is_known_by_its_marks(
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     def known(environment: dict[str, str], marks: dict[str, str]) -> str:
         root = Path(tempfile.mkdtemp(dir=tmp_path))

@@ -12,13 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from nas.graph import Graph
-from nas.morphisms import (
-    MIX,
-    TEXT_MIX,
-    DeepenBottleneck,
-    Morphism,
-    MorphismError,
-)
+from nas.morphisms import MIX, TEXT_MIX, DeepenBottleneck, Morphism, MorphismError
 from nas.morphisms.text import DeepenPlain, Upcycle
 from nas.reader import members
 from nas.record import decode, encode, graph_from_json, graph_to_json

@@ -11,27 +11,10 @@ import numpy as np
 from nas import layers
 from nas.graph import Graph
 from nas.head import NextSymbol
-from nas.layers import (
-    GELU,
-    Add,
-    Attention,
-    Embedding,
-    Experts,
-    Linear,
-    Product,
-    RMSNorm,
-    SiLU,
-)
+from nas.layers import GELU, Add, Attention, Embedding, Experts, Linear, Product, RMSNorm, SiLU
 from nas.morphisms import text
 from nas.morphisms.channels import NEW
-from nas.morphisms.text import (
-    GateMLP,
-    MoreGroups,
-    MoreHeads,
-    Upcycle,
-    WidenMLP,
-    WidenStream,
-)
+from nas.morphisms.text import GateMLP, MoreGroups, MoreHeads, Upcycle, WidenMLP, WidenStream
 from nas.morphisms.text.tensor_sources import Taken
 from tests.nas.graphs import Draft
 from tests.nas.grown import POSITIONS, SYMBOLS, knotted, mixed, proposals, standard

@@ -36,8 +36,7 @@ def test_a_name_of_our_own_stays_ours(packages: Path) -> None:
 
 
 def test_what_is_no_search_is_one_line(
-    packages: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    packages: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     def named(entry: str) -> object:
         install(packages, "1", entry)

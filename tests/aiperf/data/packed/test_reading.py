@@ -177,9 +177,7 @@ def test_another_manifest_is_none_of_packed_images(folders: DataConfig, tmp_path
     assert look(root).training.name == "imagefolder"
 
 
-def test_packed_images_that_are_damaged_are_packed_images(
-    config: DataConfig,
-) -> None:
+def test_packed_images_that_are_damaged_are_packed_images(config: DataConfig) -> None:
     folder = Path(config.path)
     (folder / "train-00000.shard").rename(folder / "away")
     assert look(folder).training.name == "packed"

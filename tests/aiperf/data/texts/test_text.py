@@ -147,8 +147,7 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
 
 
 def test_what_does_not_fit_is_refused(
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
 ) -> None:
     """With what to lower, and how long the text must be; where no window fits, without a setting."""
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,6 +25,7 @@ from benchmarks.on_device.rows import Use, figures, row
 from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
 from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
 from tests.house.tree import ROOT, tracked
+from tests.tables import ComesTo
 
 SETTINGS = {"device": "cpu", "span": 6.0}
 KEYS = {"title", "state", "began", "seconds", "figures", "error"}
@@ -116,9 +117,7 @@ MACHINE = ("parts", "machine")
 
 
 def test_what_was_edited_by_hand_is_told(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     measured_as(Path(), machine=DONE).save("")
@@ -278,9 +277,7 @@ def test_the_page(tmp_path: Path) -> None:
     assert lines[start:] == (ROOT / "tests/benchmarks/page.txt").read_text(encoding="utf-8").splitlines()
 
 
-def test_a_figure_is_shown_with_its_unit(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_a_figure_is_shown_with_its_unit(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("shown.txt", {"shown": shown})
 
 

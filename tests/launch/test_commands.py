@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from aiperf.errors import AiperfError
 from launch.site import load_site
 from tests.journals import told, write_run
 from tests.launch.golden import ACTIVATE, SHIPPED
+from tests.tables import ComesTo
 
 SITE = f"""
 setup = ['{ACTIVATE}']
@@ -146,7 +147,7 @@ def test_a_trainjob_by_choice(run: Launch) -> None:
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_written(
-    run: Launch, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    run: Launch, comes_to_what_was_read: ComesTo
 ) -> None:
     def launched(words: str) -> None:
         error = run(*shlex.split(words)).exception
@@ -272,7 +273,7 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; reques
 
 
 def test_what_is_run_for_how_long_and_what_is_missing_is_said_before_any_job_waits(
-    run: Launch, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    run: Launch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Assumptions that are not there, and what a script did not choose."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from launch import SCHEDULERS
 from launch.current_job import job_name, job_seconds_left
 from launch.scheduler import Scheduler
+from tests.tables import ComesTo
 
 OPENPBS = """Job Id: 7.head
     Job_Name = bench
@@ -56,9 +56,7 @@ QSTAT = """<?xml version='1.0'?>
 
 
 def test_the_seconds_that_a_job_has_left(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """What a scheduler states, or else its command prints; behind them, what the command was asked."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

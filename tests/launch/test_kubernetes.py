@@ -7,7 +7,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from launch.job import Job
 from launch.kubernetes import ANSWER_SECONDS, HOSTS
 from launch.script import script_text
 from tests.launch.golden import GOLDEN, KUBERNETES
+from tests.tables import ComesTo
 
 MANIFESTS = {each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes" and not each.form}
 
@@ -61,9 +62,7 @@ def named(name: str) -> str:
     return found
 
 
-def test_the_names_of_pods_are_those_of_services(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_the_names_of_pods_are_those_of_services(comes_to_what_was_read: ComesTo) -> None:
     """Five characters are added to it, then -worker- and a number: 63 at most, a letter first (RFC 1035)."""
     comes_to_what_was_read("pod_names.txt", {"named": named})
 

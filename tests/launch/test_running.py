@@ -24,6 +24,7 @@ from launch.job import Job
 from launch.script import script_text
 from launch.site import Container, Devices, Mpi, Scratch, Site
 from nas.record import encode
+from tests.tables import ComesTo
 
 SITE, JOB = Site(), Job(2, 1)
 TWO_NODES = {
@@ -209,7 +210,7 @@ def test_a_warning_reaches_the_ranks_of_torchrun(reason: str, machine: Machine) 
 
 
 def test_devices_asked_for_by_any_option_have_ranks_with_whole_cores_of_the_smallest_node(
-    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
     """With one core more, Slurm lets the step wait until the job's limit, or refuses it. Devices of another
     kind are counted by the script itself."""

@@ -18,6 +18,7 @@ from launch.script import script_text
 from launch.site import Mpi, Site, load_site, site_from_toml
 from launch.site_draft import MARK, partitions, site_text, skipped
 from tests.launch import golden
+from tests.tables import ComesTo
 
 SINFO = """\
 debug|4|64|(null)|30:00|up
@@ -34,9 +35,7 @@ def test_every_key_has_a_default_and_a_price_is_read() -> None:
     assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)
 
 
-def test_what_is_read_and_what_is_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_read_and_what_is_refused(comes_to_what_was_read: ComesTo) -> None:
     """Sites, prices, jobs and their numbers, and what a scheduler does not have."""
     names = {**vars(site), **vars(golden), "parse_price": parse_price, "replace": replace, "shlex": shlex}
     comes_to_what_was_read("outcomes.txt", names)

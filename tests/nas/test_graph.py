@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -22,6 +21,7 @@ from nas.text_seeds import gpt_4x128, llama_4x128
 from tests.nas.graphs import graphs
 from tests.nas.grown import descendants
 from tests.nas.text.samples import texts
+from tests.tables import ComesTo
 
 REFERENCE = json.loads((Path(__file__).parent / "counts.json").read_text())["nets"]
 NETWORKS = {"resnet50_v1.5": resnet50(), "resnet50_v1": resnet50_v1()}
@@ -75,9 +75,7 @@ MORE, POOLED = Node("more", Linear(7), ("tied",)), replace(EMBEDDED, inputs=("po
 NEXT, SHAPE, ASKED = NextSymbol(), "the output has the shape", "the next symbol is asked of (positions,)"
 
 
-def test_what_is_no_graph_is_refused_in_one_line(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_no_graph_is_refused_in_one_line(comes_to_what_was_read: ComesTo) -> None:
     for parent in (None, Graph((1, 4, 4), GOOD)):
         comes_to_what_was_read("refused_graphs.txt", globals() | {"parent": parent, "Classes": Classes})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from itertools import product
 from keyword import iskeyword
 from math import inf, nan
@@ -16,6 +15,7 @@ from nas.layers import Attention, Layer, MissingReading, Shape, Windows
 from nas.ops import Cost, Ops
 from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
 from tests.nas.text.samples import TEXT, TEXT_SAMPLES
+from tests.tables import ComesTo
 
 ALL = {**SAMPLES, **TEXT_SAMPLES}
 NONE = Ops()
@@ -277,9 +277,7 @@ def test_names_of_tensors_can_be_written_into_a_program() -> None:
             assert not iskeyword(tensor)
 
 
-def test_how_layers_are_written_and_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_how_layers_are_written_and_refused(comes_to_what_was_read: ComesTo) -> None:
     """An architecture's key is made of the text of its layers, and journals hold keys."""
     for table in ("written_layers.txt", "refused_layers.txt"):
         comes_to_what_was_read(table, {**vars(layers), "IMAGE": IMAGE, "TEXT": TEXT, "nan": nan, "inf": inf})

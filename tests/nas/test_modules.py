@@ -6,7 +6,7 @@ import copy
 import inspect
 import pickle
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from tests.nas.graphs import LAYERS, SAMPLES, Draft, chain, graphs, grouped
 from tests.nas.grown import standard
 from tests.nas.networks import examples, loss, network, random_weights
 from tests.nas.text.samples import TEXT_SAMPLES, texts
+from tests.tables import ComesTo
 
 ALL = {**SAMPLES, **TEXT_SAMPLES}
 
@@ -203,9 +204,7 @@ def test_building_draws_no_random_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_weights_of_another_network_are_refused_whole(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_weights_of_another_network_are_refused_whole(comes_to_what_was_read: ComesTo) -> None:
     found = network(residual())
     before = state(found)
 

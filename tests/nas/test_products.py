@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -33,6 +32,7 @@ from nas.products import element_operations, least_elements, least_products
 from nas.seeds import resnet50
 from tests.nas.graphs import Draft, chain, graphs
 from tests.nas.text.samples import texts
+from tests.tables import ComesTo
 
 
 def of_layer(side: int, convolution: Conv2d) -> tuple[int, int]:
@@ -126,16 +126,14 @@ def in_vain(layer: Layer, side: int) -> str:
 
 
 def choosing(experts: Layer) -> str:
-    """Of positions with 3 features: with more experts there are more comparisons than products of scores."""
+    """For positions with 3 features: more experts make more comparisons than products of scores."""
     draft = Draft()
     for name, layer in (("symbols", Embedding(7, 3)), ("moe", experts), ("logits", Linear(7))):
         draft.put(name, layer)
     return draft.graph(5, head=NextSymbol()).counted_in_vain
 
 
-def test_what_is_counted_in_vain_is_named(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_counted_in_vain_is_named(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("in_vain.txt", {**globals(), **vars(layers)})
 
 

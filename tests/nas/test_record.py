@@ -22,6 +22,7 @@ from nas.seeds import SEEDS, residual
 from nas.text_seeds import TEXT_SEEDS
 from tests.nas.graphs import SAMPLES, chain, graphs
 from tests.nas.text.samples import TEXT_SAMPLES, texts
+from tests.tables import ComesTo
 
 
 class Colour(Enum):
@@ -122,9 +123,7 @@ def unknown(named: object) -> str:
     return str(raised.value).partition(", Add, ")[0]
 
 
-def test_what_is_wrong_is_named_with_its_place(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_wrong_is_named_with_its_place(comes_to_what_was_read: ComesTo) -> None:
     """A member that is not known is named with those that are: a task that is installed may have its own."""
     names = {"nan": nan, "Dense": Dense, "Ops": Ops, "Layer": Layer}
     comes_to_what_was_read("refused_records.txt", globals() | names)

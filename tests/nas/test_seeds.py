@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from nas.products import all_pairs, least_products
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, residual, resnet18, resnet50, resnet50_v1, resolve_seed
 from nas.text_seeds import gpt2_small_bytes, gpt_4x128, llama_4x128
+from tests.tables import ComesTo
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -108,9 +108,7 @@ def of_file(content: bytes) -> Graph:
 
 
 def test_other_examples_names_and_files_are_refused_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("TEXT").write_text(json.dumps(graph_to_json(llama_4x128((32,)))))

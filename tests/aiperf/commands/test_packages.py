@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from aiperf.journal.run_files import RunFiles
 from analysis.submissions.keys import read_keys
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.packages import contents, described, make, packed
+from tests.tables import ComesTo
 
 GROUPS = Path("tests/recorded/groups")
 """A real run that kept the weights of the network that it tested."""
@@ -121,9 +121,7 @@ KEY = "0123456789abcdef" * 4
 
 
 def test_a_bad_register_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("register")

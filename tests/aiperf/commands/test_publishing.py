@@ -9,7 +9,6 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from aiperf.journal.events import Dispatched
 from aiperf.journal.run_files import RunFiles
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
+from tests.tables import ComesTo
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 PERSON = {"submitter": "Example University", "division": "open", "status": "Preview"}
@@ -88,7 +88,7 @@ def test_what_can_be_known_before_the_work_is_told_before_it(
     run: RunFiles,
     described: Path,
     monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    comes_to_what_was_read: ComesTo,
 ) -> None:
     monkeypatch.chdir(described.parent)
     system = json.loads(described.read_text())

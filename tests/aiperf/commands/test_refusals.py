@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from aiperf.errors import installation
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
+from tests.tables import ComesTo
 
 RUNNING = (
     *("run --directory never", "run --dry-run", "resume never", "doctor", "peak", "infer never", "profile"),
@@ -35,10 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wrong_input_is_one_line_with_the_remedy(
-    typed: Typed,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    typed: Typed, folder: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Behind its exit code; of the names that would do only the first is compared."""
     monkeypatch.chdir(folder)

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from http.server import ThreadingHTTPServer
@@ -23,6 +23,7 @@ from aiperf.commands.serve import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.journal.run_files import RunFiles
 from tests.journals import Scene, told, write_run
+from tests.tables import ComesTo
 
 TOKEN = "the-token-of-this-test"
 SECONDS = 60.0  # for what takes milliseconds where nothing else runs
@@ -119,7 +120,7 @@ def test_the_run_is_shown_on_loopback_only_and_to_its_own_name_only(
 
 
 def test_only_who_has_the_token_is_answered_and_head_as_get(
-    live: LivePage, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    live: LivePage, comes_to_what_was_read: ComesTo
 ) -> None:
     """As other users of a login node have not. The answer says where the address is."""
 

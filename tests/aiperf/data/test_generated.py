@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -20,6 +19,7 @@ from aiperf.tasks.language.data import TextData
 from aiperf.tasks.language.facts import GENERATED_BITS
 from aiperf.tasks.registry import task_of
 from tests.aiperf.data.sets import CPU, refusal
+from tests.tables import ComesTo
 
 IMAGES = ImageData("synthetic", 3, 16, 5, training_examples=500, validation_examples=50, test_examples=200)
 TEXT = TextData(
@@ -140,7 +140,5 @@ def test_a_billion_windows_hold_nothing() -> None:
     assert symbols.shape == targets.shape == (4, 1024)
 
 
-def test_what_it_cannot_do_is_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_it_cannot_do_is_refused(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("refused_generated.txt", globals() | {"LINES": LINES, "refusal": refusal})

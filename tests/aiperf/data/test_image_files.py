@@ -6,7 +6,6 @@ import gzip
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from io import BytesIO
@@ -37,6 +36,7 @@ from tests.aiperf.data.sets import (
     write_cifar10,
     write_idx,
 )
+from tests.tables import ComesTo
 
 DIGITS = ImageData("digits", 1, 32, 10, training_examples=200, validation_examples=400)
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -108,9 +108,7 @@ def blank(*shape: int) -> bytes:
 THIRD, SECOND = "data_batch_3.bin", "data_batch_2.png"
 
 
-def test_bad_files_and_contradictions_are_refused(
-    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
-) -> None:
+def test_bad_files_and_contradictions_are_refused(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
     def refused(form: str, damage: Damage) -> str:
         """Each of these files is replaced by other content, cut off by so many bytes, or removed."""
         folder = Path(tempfile.mkdtemp(dir=tmp_path))

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from aiperf.config import DataConfig
 from aiperf.data import file_list, folder_contents, host_share, load
 from aiperf.data.file_list import scan
 from tests.aiperf.data.sets import CPU, refusal
+from tests.tables import ComesTo
 
 
 def test_the_manifest_fingerprints_the_list_of_all_files(config: DataConfig) -> None:
@@ -114,7 +115,7 @@ def linking(link: str, target: str, other: str) -> Callable[[Path], None]:
 
 
 def test_bad_folders_are_refused(
-    written: DataConfig, tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    written: DataConfig, tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
     def refused(damage: Callable[[Path], object], **changes: Any) -> str:
         root = Path(tempfile.mkdtemp(dir=tmp_path)) / "copy"

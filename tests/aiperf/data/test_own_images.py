@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from aiperf.data.parts import Indices, PartFacts, SetFacts, stratified, take_val
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, write_cifar10, write_folders, write_idx, write_undivided
+from tests.tables import ComesTo
 
 KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
 
@@ -101,7 +102,7 @@ def held_back(by_class: list[int], stated: dict[str, int]) -> tuple[int, list[in
 
 
 def test_what_is_inferred_of_a_set_and_what_is_refused(
-    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
     """A tenth is held back, within bounds, unless it is stated; then folders that hold no set of images, and
     sets that are too small to be divided."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from aiperf.device import cgroup
+from tests.tables import ComesTo
 
 FIRST = "12:cpu,cpuacct:/docker/1f\n5:memory:/docker/1f\n1:name=systemd:/docker/1f\n0::/system.slice\n"
 
@@ -31,9 +32,7 @@ OF_FIRST = {
 
 
 def test_the_narrowest_limit_counts(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Cores and bytes of memory, by the group of a process and the files of all groups."""
 

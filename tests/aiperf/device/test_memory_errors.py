@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import pytest
 import torch
 
 from aiperf.device.device import is_out_of_memory, memory_errors
+from tests.tables import ComesTo
 
 
 def is_known(error: Exception) -> bool:
@@ -17,7 +16,5 @@ def is_known(error: Exception) -> bool:
     return known
 
 
-def test_a_lack_of_memory_is_known_by_its_words(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_a_lack_of_memory_is_known_by_its_words(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("memory_errors.txt", {**globals(), "distributed": torch.distributed})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from aiperf.device import near_cores
 from aiperf.device.near_cores import listed, numbered, stay_near
+from tests.tables import ComesTo
 
 NODES = (3, 1, 0, 2)
 """NUMA nodes of the devices of an MI250X host, one of two dies each, in their order."""
@@ -27,9 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_given_cores_are_narrowed_to_those_near(
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    root: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Those of this process, and of each of its threads."""
     monkeypatch.setattr(near_cores.os, "listdir", lambda path: ["7", "8"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from aiperf.doctor.check import Check, Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.reports import DataReport, DeviceReport, Examination, Folder, HostReport
 from aiperf.wire.clocks import ClockReading
+from tests.tables import ComesTo
 
 GIB = 1 << 30
 ROOM = Folder("/tmp", free_bytes=100 * GIB, bytes_per_second=1e9, append_seconds=0.001)
@@ -113,9 +114,7 @@ NOTHING = replace(WELL, host_reports=(), device_reports=(), clocks={})
 
 
 @pytest.mark.contract
-def test_each_fault_is_found_and_has_a_remedy(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_each_fault_is_found_and_has_a_remedy(comes_to_what_was_read: ComesTo) -> None:
     """One after the other; and of one process, or a device that was not bound, what need not be well."""
     comes_to_what_was_read("faults.txt", globals())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +12,7 @@ from aiperf.engines.fused import Fused
 from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
 from aiperf.engines.registry import FusedGraphed
 from tests.aiperf.engines.recording import recording
+from tests.tables import ComesTo
 
 
 class Accelerator:
@@ -25,7 +25,7 @@ class Accelerator:
 
 
 def test_where_fused_steps_can_be_made(
-    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     def why_not(device: Any, version: str) -> str:
         """By this version of Triton, or without it."""

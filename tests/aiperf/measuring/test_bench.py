@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from aiperf.tasks.language.data import TextData
 from nas.seeds import residual
 from tests.aiperf.data.packed.pack import call, packed
 from tests.aiperf.data.sets import write_folders
+from tests.tables import ComesTo
 
 DIGITS = load_preset("digits")
 
@@ -40,9 +41,7 @@ DECODING = LoaderRate(
 PACKED = LoaderRate(900.0, 900.0, {"reading": 9000.0, "augmenting": 1000.0}, {"reading": 2, "augmenting": 2})
 
 
-def test_what_is_too_slow_is_named_and_missing_cores_are_counted(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_too_slow_is_named_and_missing_cores_are_counted(comes_to_what_was_read: ComesTo) -> None:
     """Cores by the part that takes the most core time, whatever its rate with all its cores."""
     comes_to_what_was_read("bottlenecks.txt", {**vars(bench), **globals()})
 

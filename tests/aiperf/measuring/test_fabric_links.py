@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,6 +40,7 @@ from aiperf.wire.messages import (
 from nas.record import encode
 from tests.aiperf.presets import resolved_preset
 from tests.mpi.switch import CABLE, Switch, switch
+from tests.tables import ComesTo
 
 # As NCCL 2.22 prints it, from NVIDIA/nccl#1189 and #1814.
 REPORT = """node1:55:76 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:10.0.0.1<0>
@@ -61,9 +62,7 @@ def test_transports_are_those_that_nccl_reports() -> None:
 
 
 def test_gloo_uses_an_interface(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.setattr(fabric, "NETWORKS", tmp_path)
     (tmp_path / "eth0").mkdir()

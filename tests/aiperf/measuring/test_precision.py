@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from aiperf.device import Device, bind
 from aiperf.measuring.precision import used_formats
 from aiperf.rules.participants import format_faults
 from tests.journals import READY
+from tests.tables import ComesTo
 
 
 @pytest.fixture
@@ -59,7 +60,5 @@ def faults(declared: str, seen: str) -> list[str]:
     )
 
 
-def test_what_contradicts_a_declaration(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_contradicts_a_declaration(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("format_faults.txt", {"faults": faults})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import assumed, assumption_names, assumptions_toml
 from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.rules.eligibility import unrankable
+from tests.tables import ComesTo
 
 LAPTOP, RATE = assumptions_toml(assumed("laptop")), "5000000000.0"
 
@@ -30,9 +30,7 @@ def with_change(old: str, new: str) -> None:
 
 
 def test_what_is_wrong_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     comes_to_what_was_read("refused_assumptions.txt", globals())

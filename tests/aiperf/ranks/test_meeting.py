@@ -16,6 +16,7 @@ from aiperf.host.other_users import POD
 from aiperf.ranks import connect, meeting, patience
 from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.meeting import MeetingPlace, listening_at, meeting_of
+from tests.tables import ComesTo
 
 KEY = b"a secret of this run"
 
@@ -53,9 +54,7 @@ def large(path: Path) -> None:
 
 
 def test_where_ranks_meet_and_what_is_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Files that are no secret, variables that lead nowhere, and two places."""
     monkeypatch.delenv(POD, raising=False)

@@ -12,7 +12,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from aiperf.ranks.meeting import MeetingPlace
 from aiperf.ranks.network_link import FRAME_BYTES, NetworkLink
 from aiperf.ranks.sealing import ANSWER, HELLO, MAC_BYTES, Introduction, Seal, hello
 from tests.aiperf.ranks.test_torchrun import killed
+from tests.tables import ComesTo
 
 KEY = b"a secret of this run"
 
@@ -161,7 +162,7 @@ def test_a_stranger_gets_nothing(
     place: MeetingPlace,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    comes_to_what_was_read: ComesTo,
 ) -> None:
     """Each comes twice, and is reported once; then the ranks meet."""
     master = linked(0, place)

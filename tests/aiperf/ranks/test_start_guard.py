@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from aiperf.ranks import start_guard
 from aiperf.ranks.start_guard import Present, Start, ranks_of
+from tests.tables import ComesTo
 
 START = Start(0, 3, "node1", 4711, 4710, False, on_host=3)
 ALIVE, STOPPED = Present(1, False), Present(99, True)
@@ -22,9 +22,7 @@ LATE = "aiperf-hpc: MPI did not start within 15 minutes: "
 ELSEWHERE = replace(START, size=8)
 
 
-def test_the_line_names_who_is_missing(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_the_line_names_who_is_missing(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("start_guard.txt", {**vars(start_guard), **globals()})
 
 

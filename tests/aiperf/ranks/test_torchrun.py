@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from aiperf.ranks import torchrun
 from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.link import Received
 from aiperf.ranks.torchrun import HEAD, HostLink, _prefix, _socket_folder
+from tests.tables import ComesTo
 
 
 @pytest.fixture(autouse=True)
@@ -284,7 +285,7 @@ def test_the_folder_is_in_tmpdir_whatever_the_run_is_called(run_id: str, above: 
 
 
 def test_a_frame_of_no_rank_ends_its_connection_and_nothing_else(
-    caplog: pytest.LogCaptureFixture, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
+    caplog: pytest.LogCaptureFixture, comes_to_what_was_read: ComesTo
 ) -> None:
     first, second = linked(0), linked(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from aiperf.run.groups import devices_by_host
 from aiperf.run.handler import refuse_difference
 from aiperf.wire.messages import NOTE, Ready
 from tests.journals import READY
+from tests.tables import ComesTo
 
 SECOND = replace(READY, rank=2, host="node2")
 
@@ -43,9 +43,7 @@ def computing(format: str) -> None:
     initialisation.refuse_other_formats("bf16", ready)
 
 
-def test_what_makes_work_incomparable_or_a_device_idle_is_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_makes_work_incomparable_or_a_device_idle_is_refused(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("refused_ranks.txt", globals())
 
 

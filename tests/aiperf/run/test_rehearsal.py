@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from aiperf.wire.layout import Described
 from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import write_folders, write_idx
 from tests.aiperf.groups import PROCESSOR
+from tests.tables import ComesTo
 
 RANKS = Ranks(RankOptions("cpu"))
 
@@ -65,9 +66,7 @@ def refused(config: Config) -> str:
 
 
 def test_what_a_run_reads_is_read_and_what_it_would_refuse_is_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """The digits have their pinned list, whatever is held back; other images are counted where they lie."""
     monkeypatch.setattr("aiperf.proposing.proposals.installed", lambda library: not library)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
 from aiperf.training.surroundings import LONGEST_VALUE, container, read_settings
+from tests.tables import ComesTo
 
 
 def put(path: Path, text: str = "") -> None:
@@ -56,9 +56,7 @@ def test_a_long_value_does_not_fill_the_journal(tmp_path: Path) -> None:
     assert read_settings({"OMP_PLACES": places}, tmp_path)["OMP_PLACES"] == places[:LONGEST_VALUE]
 
 
-def test_a_container_is_known_by_its_marks(
-    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
-) -> None:
+def test_a_container_is_known_by_its_marks(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
     def known(environment: dict[str, str], marks: dict[str, str]) -> str:
         root = Path(tempfile.mkdtemp(dir=tmp_path))
         for name, text in marks.items():

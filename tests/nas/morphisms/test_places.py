@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
@@ -40,13 +39,12 @@ from nas.products import least_products
 from nas.seeds import residual
 from tests.nas.graphs import Draft, chain
 from tests.nas.grown import applies, joined, plain, proposals, standard
+from tests.tables import ComesTo
 
 STEM = residual((1, 8, 8), 4, (4, 8))
 
 
-def test_what_cannot_be_is_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_cannot_be_is_refused(comes_to_what_was_read: ComesTo) -> None:
     networks = {"residual": STEM, "plain": standard("plain"), "gated": standard("gated")}
     comes_to_what_was_read("refused.txt", {**vars(morphisms), **vars(text), **networks, "INPUT": INPUT})
 

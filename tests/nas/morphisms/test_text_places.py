@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from nas.morphisms.text import GateMLP, MoreGroups, MoreHeads, Upcycle, WidenMLP
 from nas.morphisms.text.tensor_sources import Taken
 from tests.nas.graphs import Draft
 from tests.nas.grown import POSITIONS, SYMBOLS, knotted, mixed, proposals, standard
+from tests.tables import ComesTo
 
 Row = tuple[Any, ...]
 """A layer and what it reads."""
@@ -56,9 +56,7 @@ def with_heads(reads: list[str], summed: str) -> Graph:
     return built(rows | {"sum": (Add(), "out", summed), "symbols": (Linear(SYMBOLS), "sum")})
 
 
-def test_what_does_not_fit_is_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_does_not_fit_is_refused(comes_to_what_was_read: ComesTo) -> None:
     """Experts are made of MLPs of their form, and write as many features as they read. Zeros get no gradient
     through a squared ReLU, and attention cuts wider features into other heads."""
     for good in (GELU_MLP, GATED_MLP):

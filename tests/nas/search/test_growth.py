@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from nas.search import SEARCHES, Observation, Search, typical
 from nas.search.bounds import Size, in_round
 from nas.search.growth import too_narrow
 from nas.seeds import residual
+from tests.tables import ComesTo
 
 BOUNDS = BoundsConfig(
     min_operations=8.0,
@@ -80,9 +80,7 @@ def placed(*figures: int) -> tuple[bool, bool]:
     return size.within(BOUNDS, seed, 99), size.below(BOUNDS, seed, 99)
 
 
-def test_it_may_be_smaller_on_its_way_but_never_larger(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_it_may_be_smaller_on_its_way_but_never_larger(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("sizes.txt", {"placed": placed})
 
 
@@ -115,7 +113,5 @@ def test_bounds_that_a_block_of_layers_oversteps_are_found_before_a_run() -> Non
     assert too_narrow(SEED, narrow) == 2
 
 
-def test_bounds_into_which_nothing_can_grow_are_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_bounds_into_which_nothing_can_grow_are_refused(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("refused_bounds.txt", {"replace": replace, "BOUNDS": BOUNDS})

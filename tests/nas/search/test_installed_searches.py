@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from nas.search import SEARCHES, Evolution, SearchError, distributions_of_search, search_named, search_names
 from tests.nas.search.installed_search import install
+from tests.tables import ComesTo
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def test_a_name_of_our_own_stays_ours(packages: Path) -> None:
     assert distributions_of_search("evolution") == ()
 
 
-def test_what_is_no_search_is_one_line(
-    packages: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
-) -> None:
+def test_what_is_no_search_is_one_line(packages: Path, comes_to_what_was_read: ComesTo) -> None:
     def named(entry: str) -> object:
         install(packages, "1", entry)
         return search_named("lowest")

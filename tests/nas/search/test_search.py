@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from nas.morphisms import MorphismError
 from nas.ops import OPS
 from nas.search import SEARCHES, Evolution, Exhausted, Final, Observation, RandomSearch, Search
 from nas.seeds import residual
+from tests.tables import ComesTo
 
 BOUNDS = BoundsConfig()
 INNER = tuple(f"stage{stage}.block1.1.conv" for stage in (1, 2, 3))
@@ -325,9 +326,7 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
         assert again.ask(number, 1) == search.ask(number, 1)
 
 
-def test_calls_out_of_order_and_what_is_no_number_are_refused(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_calls_out_of_order_and_what_is_no_number_are_refused(comes_to_what_was_read: ComesTo) -> None:
     search = make(population=2)
     run(search, 5)
     search.ask(5, 1)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +30,7 @@ from aiperf.errors import DataError
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, command, packed
 from tests.aiperf.data.sets import pictures, write_folders
+from tests.tables import ComesTo
 
 SIDE = 32
 
@@ -124,10 +125,7 @@ OTHERS = json.dumps({"shard": "train-00000.shard", "source": "other", "sha256": 
 
 
 def test_a_folder_of_other_things_one_among_the_images_and_one_without_room_are_refused(
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(source.parent)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)

@@ -10,7 +10,6 @@ import re
 import resource
 import socket
 import sys
-from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -26,6 +25,7 @@ from aiperf.errors import DataError
 from aiperf.tasks.language.data import TextData
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, known_text
 from tests.aiperf.data.sets import CPU, refusal
+from tests.tables import ComesTo
 
 
 def test_all_files_of_a_folder_in_the_order_of_their_bytes(
@@ -117,9 +117,7 @@ def bind_socket(path: Path) -> None:
 
 
 def test_what_is_no_text_is_refused_in_a_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Nothing there, a broken link, an empty file or folder, a link that leads round, compressed files, and
     what is no file, alone and within a folder."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from aiperf.data import Data, load
 from aiperf.data.texts import grid, loading, reading
 from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.sets import CPU, refusal
+from tests.tables import ComesTo
 
 TINY = bytes(range(200))  # each byte says where it is
 SIZE = 4
@@ -146,9 +146,7 @@ def test_short_epochs_go_through_all_windows_and_less_is_validated(tmp_path: Pat
     assert data.manifest["bytes_left_out"] == 200 - 8 * 4 - 3
 
 
-def test_what_does_not_fit_is_refused(
-    tmp_path: Path, comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]
-) -> None:
+def test_what_does_not_fit_is_refused(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
     """With what to lower, and how long the text must be; where no window fits, without a setting."""
 
     def refused(text: bytes = TINY, **changed: int) -> str:

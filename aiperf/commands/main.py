@@ -91,7 +91,8 @@ def _usage(error: click.UsageError) -> str:
         command = error.ctx.command if error.ctx else group
         known = sorted(command.commands if isinstance(command, click.Group) else ())
         return f"{error.format_message()} Commands: {', '.join(known)}."
-    return f"{error.format_message().rstrip('.')}. Try '{_path(error.ctx)} --help'."
+    text = " ".join(error.format_message().split())  # click lists the choices of a missing option in lines
+    return f"{text.rstrip('.')}. Try '{_path(error.ctx)} --help'."
 
 
 def _remedy(error: click.NoSuchOption) -> str:

@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(found / run, told(Scene(groups=1))).lock.touch()
     (found / "wrong.toml").write_text("speed = 1")
     (found / "part.toml").write_text("seed_architecture = 'resnet18'\n[training]\nbatch_size = 8")
+    (found / "meter.csv").write_text("time,watts\n2020-01-01T00:00:00Z,100\n2020-01-01T01:00:00Z,100\n")
     (found / "images" / "cats").mkdir(parents=True)
     (found / "images" / "cats" / "1.JPG").touch()
     return found

@@ -36,12 +36,15 @@ LIMIT_BYTES = 5_000_000
 
 
 class Elements(HTMLParser):
-    """Every element with its attributes, and the words; an element that is not closed raises."""
+    """Every element with its attributes, and the words that are read; one that is not closed raises."""
 
     VOID = frozenset({"meta", "link", "br", "path", "circle", "rect", "use", "image", "input"})
 
-    def __init__(self, text: str) -> None:
+    def __init__(
+        self, text: str, unread: frozenset[str] = frozenset({"style", "script", "svg", "td"})
+    ) -> None:
         super().__init__()
+        self.unread = unread
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.words: list[str] = []
@@ -63,7 +66,7 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        if data.strip() and not {"style", "script", "svg", "td"} & {*self.open}:
+        if data.strip() and not self.unread & {*self.open}:
             self.words.append(" ".join(data.split()))
 
 

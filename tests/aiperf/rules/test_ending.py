@@ -22,7 +22,7 @@ from aiperf.journal.events import (
     Released,
     Stepped,
 )
-from aiperf.rules.ending import Answer, Shortfall, can_go_on, shortfall
+from aiperf.rules.ending import Answer, can_go_on, shortfall
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.score.credit import credit
@@ -30,11 +30,11 @@ from aiperf.wire.messages import NOTHING_KEPT
 from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import each, failed, found, judged, one, places, said, until, without
 from tests.journals import RELEASE, Scene, Timed, of_origin, replayed, told, within
+from tests.tables import ComesTo
 
 TIMED, LONGER = told(Scene(minutes=0.15)), told(Scene(minutes=0.5))
 DEAD = "the worker (process 7) was killed by signal 9"
 ALL_LOST = GroupLost(0, DEAD), GroupLost(1, DEAD)
-RESUMED = "`aiperf-hpc resume RUN` continues it"
 
 
 def then(timed: list[Timed], *following: Event) -> list[Timed]:
@@ -71,91 +71,62 @@ def unkept() -> list[Timed]:
 
 UNTESTED, NEVER, FIRST_STEP = (until(kind, TIMED) for kind in (events.Tested, Released, Closed))
 NOT_ENDED, NO_RANK = until(LegEnded, TIMED), until(RankReady, TIMED)
-NO_CLOCK, NO_TEST = "the clock never started: ", "no network was tested: "
-FAILURE = f"{NO_TEST}no trial was validated; the first failure, trial 0: the loss is nan"
-STOPPED_EARLY, NONE_ENDED = StoppedEarly("interrupted"), "no validation ended before the "
 FULL = "every trial fails for the same reason: a is full; free it"
 
-NO_RESULT = {
-    "lost early": (over(NEVER, "error: group 1 was lost before the clock"), f"{NO_CLOCK}group 1 was lost"),
-    "stopped early": (over(NEVER, f"error: {STOPPED_EARLY}"), f"{NO_CLOCK}interrupted; {RESUMED}"),
-    "no rank came up": (over(NO_RANK, "error: not in time"), f"{NO_CLOCK}not in"),
-    "every group lost": (lost(FIRST_STEP), f"every group was lost; the first, group 0: {DEAD}"),
-    "every group lost after trials": (lost(NOT_ENDED), "every group was lost; the first, group 0"),
-    "an error": (over(NOT_ENDED, "error: no space left"), "the run ended with an error: no space left"),
-    "interrupted at once": (over(FIRST_STEP, "interrupted", *ALL_LOST), f"{NONE_ENDED}interrupt; {RESUMED}"),
-    "nothing but failures": (over(failing(), "interrupted"), FAILURE),
-    "every trial fails": (over(failing(), f"error: {FULL}"), f"{FULL}; fix this, then start a new run"),
-    "failures until the deadline": ([*failing(), (21.0, LegEnded("deadline", 21.0))], f"{FAILURE}; fix"),
-    "no time": (told(Scene(minutes=0.001)), f"{NONE_ENDED}deadline; start a new run with more"),
-    "nothing kept": (unkept(), f"{NO_TEST}the first validation ended too late for its network to be kept"),
-    "untested": (UNTESTED, f"{NO_TEST}the test did not finish; {RESUMED} and tests the"),
+ENDINGS = {
+    "lost early": over(NEVER, "error: group 1 was lost before the clock"),
+    "stopped early": over(NEVER, f"error: {StoppedEarly('interrupted')}"),
+    "no rank came up": over(NO_RANK, "error: not in time"),
+    "every group lost": lost(FIRST_STEP),
+    "every group lost after trials": lost(NOT_ENDED),
+    "an error": over(NOT_ENDED, "error: no space left"),
+    "interrupted at once": over(FIRST_STEP, "interrupted", *ALL_LOST),
+    "nothing but failures": over(failing(), "interrupted"),
+    "every trial fails": over(failing(), f"error: {FULL}"),
+    "failures until the deadline": [*failing(), (21.0, LegEnded("deadline", 21.0))],
+    "no time": told(Scene(minutes=0.001)),
+    "nothing kept": unkept(),
+    "untested": UNTESTED,
+    "not begun": TIMED[:1],
+    "before the clock": NEVER,
+    "in the span": until(Closed, LONGER),
+    "at its end": NOT_ENDED,
+    "warned": over(until(Closed, LONGER), "terminated", *ALL_LOST),
+    "warned before the clock": over(NEVER, f"error: {StoppedEarly('terminated')}"),
 }
 
 
-@pytest.mark.parametrize(("timed", "cause"), NO_RESULT.values(), ids=NO_RESULT)
-def test_a_run_that_ended_with_nothing_has_no_result_and_the_first_cause(
-    timed: list[Timed], cause: str
-) -> None:
-    verdict = judged(timed)
+def ends(name: str) -> tuple[str, str]:
+    verdict = judged(ENDINGS[name])
     assert verdict.failed(Kind.INTEGRITY) == []
-    assert verdict.answer is Answer.NO_RESULT
-    assert verdict.cause.startswith(cause)
     assert (verdict.valid, verdict.run_class) == (False, None)
+    if verdict.answer is Answer.INCOMPLETE:
+        assert can_go_on(replayed(ENDINGS[name]))
+    return verdict.answer.name, verdict.cause
 
 
-IN_PROGRESS = "the run is in progress, or was killed; if it was killed, "
-WARNED = "the run was stopped by its scheduler or launcher; "
-INCOMPLETE = {
-    "not begun": (TIMED[:1], "the run has not started, or was killed before; if it was killed, "),
-    "before the clock": (NEVER, IN_PROGRESS),
-    "in the span": (until(Closed, LONGER), IN_PROGRESS),
-    "at its end": (NOT_ENDED, IN_PROGRESS),
-    "warned": (over(until(Closed, LONGER), "terminated", *ALL_LOST), WARNED),
-    "warned before the clock": (over(NEVER, f"error: {StoppedEarly('terminated')}"), WARNED),
-}
+NO_TIME_LEFT = [*then(FIRST_STEP, *ALL_LOST), (99.0, GroupLost(0, DEAD))]
+"""Its time was over when it was killed, and there is nothing to test."""
 
 
-@pytest.mark.parametrize(("timed", "cause"), INCOMPLETE.values(), ids=INCOMPLETE)
-def test_a_run_that_is_to_go_on_is_incomplete_and_says_how(timed: list[Timed], cause: str) -> None:
-    verdict = judged(timed)
-    assert verdict.answer is Answer.INCOMPLETE
-    assert verdict.cause == f"{cause}{RESUMED}"
-    assert can_go_on(replayed(timed))
-
-
-def lacking(timed: list[Timed], credited: bool = True, growing: bool = False) -> Shortfall:
+def lacking(timed: list[Timed], credited: bool = True, growing: bool = False) -> tuple[str, str]:
     lack = shortfall(replayed(timed), credited, growing=growing)
     assert lack is not None
-    return lack
+    return lack.answer.name, lack.text
 
 
-def test_what_resume_would_refuse_is_not_said_to_go_on() -> None:
-    """Its time was over when it was killed, and there is nothing to test."""
-    over = [*then(FIRST_STEP, *ALL_LOST), (99.0, GroupLost(0, DEAD))]
-    assert not can_go_on(replayed(over))
-    text = lacking(over, credited=False).text
-    assert text.endswith("if it was killed, it has no time left: start a new run")
-    warned = lacking([*over, (99.0, LegEnded("terminated", 99.0))], credited=False)
-    text = "no validation ended before the run was stopped; start a new run with more --minutes"
-    assert (warned.answer, warned.text) == (Answer.NO_RESULT, text)
+def test_a_run_that_ended_with_nothing_has_the_first_cause_and_one_that_is_to_go_on_says_how(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    """The way on that is named is one that there is. A test that goes on has not failed while the journal
+    grows and a group may do it; after an error nothing is tested: the processes are gone."""
+    assert not can_go_on(replayed(NO_TIME_LEFT))
+    comes_to_what_was_read("endings.txt", globals())
 
 
-def test_a_test_that_goes_on_has_not_failed_while_its_journal_grows_and_a_group_may_do_it() -> None:
-    testing = lacking(UNTESTED, growing=True)
-    assert (testing.answer, testing.text) == (Answer.INCOMPLETE, "the best network is being tested")
-    assert lacking(then(UNTESTED, *ALL_LOST), growing=True).answer is Answer.NO_RESULT
-
-
-def test_after_an_error_nothing_is_tested() -> None:
-    """As where its disk was full: its journal grew a moment ago, and its processes are gone."""
-    text = f"the run ended with an error: no space left; {RESUMED} and tests the best network"
-    assert lacking(NO_RESULT["an error"][0], growing=True).text == text
-
-
-@pytest.mark.parametrize("name", [*NO_RESULT, *INCOMPLETE])
+@pytest.mark.parametrize("name", ENDINGS)
 def test_a_contradiction_makes_a_run_invalid_whatever_else_it_lacks(name: str) -> None:
-    timed, _ = (NO_RESULT | INCOMPLETE)[name]
+    timed = ENDINGS[name]
     wrong = each(RankReady, lambda e: within(e, code_hash="other") if e.ready.rank == 1 else e)(timed)
     verdict = judged(wrong)
     assert (verdict.answer is Answer.INVALID) == bool(places(timed, Released))
@@ -271,19 +242,3 @@ class TestARunThatWasNotMeasured:
 def test_a_mark_that_a_later_line_takes_back_stays() -> None:
     timed = of_origin(TIMED, Origin.SIMULATED)
     assert judged([timed[0], TIMED[0], *timed[1:]]).answer is Answer.SIMULATED
-
-
-@pytest.mark.parametrize(
-    ("origin", "way"),
-    [
-        (Origin.MEASURED, RESUMED),
-        (Origin.PRETENDED, "`aiperf-hpc resume RUN --pretend RUN/assumptions.toml` continues it"),
-        (Origin.SIMULATED, ""),
-    ],
-)
-def test_the_way_on_that_is_named_is_one_that_there_is(origin: Origin, way: str) -> None:
-    cut_off = way or "it is not continued: start a new run"
-    assert lacking(of_origin(NOT_ENDED, origin)).text.endswith(f"if it was killed, {cut_off}")
-    tests = f"; {way} and tests the best network" if way else ""
-    text = f"no network was tested: the test did not finish{tests}"
-    assert lacking(of_origin(UNTESTED, origin)).text == text

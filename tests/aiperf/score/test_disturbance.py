@@ -13,6 +13,7 @@ from aiperf.score.disturbance import HostDisturbance, disturbances, most_disturb
 from aiperf.wire.messages import HostUse
 from analysis.readings.disturbance import disturbance_text, others_over_time
 from tests.journals import READY, Scene, told
+from tests.tables import ComesTo
 
 OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
 BUSY = HostUse(1, 10.0, 20.0, 12.0, 4.0, 1.0, 0.0)
@@ -54,61 +55,20 @@ def test_it_is_told_over_the_span_of_all_legs_by_host() -> None:
     assert others_over_time(run([])) is None
 
 
-A_FIFTEENTH = ["6.7 % of this host's CPU time went to other programs, including 1.7 % to the hypervisor"]
-STOPPED = [
-    "6.7 % of this host's CPU time went to other programs, including 0.83 % to the hypervisor",
-    "processes of the run were stopped for 10 s",
-]
-ALL = ["100.0 % of this host's CPU time went to other programs, including 100.0 % to the hypervisor"]
-TOO_LITTLE = ["unknown (too little of the span was sampled)"]
 THIRDS = [(110.0, QUIET), (120.0, QUIET), (130.0, QUIET)]
 BUSY_AND_STOPPED = [(110.0, BUSY), (120.0, replace(BUSY, stolen=0.0, stopped=9.6))]
 
 
-@pytest.mark.parametrize(
-    ("legs", "shares", "lines"),
-    [
-        ([[(110.0, BUSY), *THIRDS[1:]]], (1.0, 4 / 60, 1 / 60), A_FIFTEENTH),
-        # Half of the first lies before the span, and half of the last behind it.
-        (
-            [[(105.0, BUSY), (115.0, QUIET), (125.0, QUIET), (135.0, BUSY)]],
-            (1.0, 4 / 60, 1 / 60),
-            A_FIFTEENTH,
-        ),
-        ([THIRDS[1:]], (2 / 3, 0.0, 0.0), TOO_LITTLE),
-        (
-            [[*BUSY_AND_STOPPED, (128.0, replace(QUIET, seconds=8.0))], THIRDS],
-            (58 / 60, 8 / 120, 1 / 120),
-            STOPPED,
-        ),
-        # The whole run was stopped for ten seconds, and its master read the first one after them.
-        (
-            [
-                [
-                    (118.0, replace(BUSY, stolen=0.0)),
-                    (128.0, replace(QUIET, seconds=20.0, available=40.0, own=39.0, stopped=10.0)),
-                ]
-            ],
-            (28 / 30, 3.2 / 56, 0.0),
-            [
-                "5.7 % of this host's CPU time went to other programs",
-                "processes of the run were stopped for 10 s",
-            ],
-        ),
-        # A moment counts once, and a second report of it is none of the next ones.
-        ([[(110.0, BUSY), *[(112.0, QUIET)] * 2, *THIRDS[:2]]], (2 / 3, 4 / 40, 1 / 40), TOO_LITTLE),
-        # More than there is, as counters of a container may say, is bounded.
-        ([[(130.0, HostUse(1, 30.0, 60.0, -5.0, -1.0, 99.0, 0.0))]], (1.0, 1.0, 1.0), ALL),
-    ],
-)
-def test_of_each_interval_what_lies_in_the_span_counts(
-    legs: list[list[tuple[float, HostUse]]], shares: tuple[float, float, float], lines: list[str]
-) -> None:
-    """`shares`: what was seen of the span, and what others and the hypervisor took."""
+def disturbed(*legs: list[tuple[float, HostUse]]) -> tuple[object, ...]:
+    """What was seen of the span, what others and the hypervisor took, and what is said of it."""
     found = run(*legs)
     (host,) = disturbances(found)
-    assert (host.seen, host.others, host.stolen) == pytest.approx(shares)
-    assert disturbance_text(found) == lines
+    shares = (round(share, 6) for share in (host.seen, host.others, host.stolen))
+    return *shares, disturbance_text(found)
+
+
+def test_of_each_interval_what_lies_in_the_span_counts(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("disturbance.txt", globals())
     assert disturbance_text(run([], rules=1)) == [], "an older run measured nothing"
 
 

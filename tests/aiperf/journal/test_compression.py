@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Processor, Ready
 from nas.record import decode
 from tests.journals import Scene, told
+from tests.tables import ComesTo
 
 FIRST = next(event.ready for _, event in told(Scene(minutes=0.05)) if isinstance(event, RankReady))
 GROUPS = ((1, 2), (3,), (4,))
@@ -114,28 +114,15 @@ def test_what_ranks_share_is_held_once_and_written_once() -> None:
 ALIKE = RankAlike(0, 1, {"rank": 2}, {}, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("event", "fault"),
-    [
-        (replace(ALIKE, like=2), "is like rank 2, which was not ready in this leg"),
-        (replace(ALIKE, like=-1), "is like rank -1, which was not ready in this leg"),
-        (replace(ALIKE, differs={}), "of rank 1 appears twice"),
-        (replace(ALIKE, differs={"rank": 3}), "of rank 3, which is not in group 0"),
-        (replace(ALIKE, differs={"rank": "2"}), "differs.rank is '2'; it must be an integer"),
-        (replace(ALIKE, differs={"rank": 2, "type": "Ready"}), "unknown key differs.type; known: rank, host"),
-        (replace(ALIKE, differs={"rank": 2, "processor": {}}), "differs.processor lacks machine, logical"),
-        (replace(ALIKE, within={"host": {"a": "b"}}), "within 'host', which is not a mapping of rank 1"),
-        (replace(ALIKE, within={"processor": {}}), "within 'processor', which is not a mapping of rank 1"),
-        (replace(ALIKE, within={"fastest": {}}), "within 'fastest', which is not a mapping of rank 1"),
-        (replace(ALIKE, within={"settings": {"a": 1}}), "differs.settings.a is 1; it must be a string"),
-        (replace(ALIKE, differs={"rank": 2, "settings": {}}, within={"settings": {}}), "within 'settings', "),
-        (replace(ALIKE, within={"data": {"training_examples": True}}), "of rank 2: training_examples of its"),
-    ],
-)
-def test_what_it_cannot_be_is_a_fault_and_makes_no_rank(event: RankAlike, fault: str) -> None:
+def fault(**fields: object) -> str:
+    """What is wrong with a line of a rank that is said to be like rank 1; it makes no rank."""
     run = begun()
     run.add(1.0, RankReady(0, replace(FIRST, rank=1), 0.0))
-    run.add(2.0, event)
-    (found,) = run.faults
-    assert found.text.startswith(f"RankAlike {fault}")
+    run.add(2.0, replace(ALIKE, **fields))  # type: ignore[arg-type]
     assert list(run.leg.devices) == [1]
+    (found,) = run.faults
+    return found.text.partition("; known")[0]
+
+
+def test_what_it_cannot_be_is_a_fault_and_makes_no_rank(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("alike.txt", globals())

@@ -23,6 +23,7 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.journal.writer import JournalWriter, never_begun
 from tests.aiperf.rules.forged import one
 from tests.journals import Scene, told
+from tests.tables import ComesTo
 
 OPENED = one(Opened, told(Scene(minutes=0, max_trials=1)))
 
@@ -88,35 +89,25 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
     assert all(line.intact for line in read_journal(files.journal))
 
 
-@pytest.mark.parametrize(
-    ("damaged", "told"),
-    [
-        (b"garbage", "Expecting value"),
-        (b"", "Expecting value"),
-        (b"[]", "it is not a JSON object"),
-        (b"\xff{}", "decode"),
-        (b'{"t":1.0,"type":"Nothing","chain":""}', "is not a known Event"),
-        (b'{"t":1.0,"type":"Beat"}', "'chain' is missing"),
-        (b'{"type":"Beat","chain":""}', "'t' is missing"),
-        (b'{"t":NaN,"type":"Beat","chain":""}', "NaN is not a number"),
-        (b'{"t":1e999,"type":"Beat","chain":""}', "1e999 is too large"),
-        (b'{"t":-1.1e150,"type":"Beat","chain":""}', "-1.1e150 is too large"),
-        (b'{"t":1.0,"type":"GroupLost","group":9223372036854775808,"chain":""}', "775808… is too"),
-        (b'{"t":"1","type":"Beat","chain":""}', "not of its type"),
-        (b'{"t":1.0,"type":"Beat","more":1,"chain":""}', "unknown key more"),
-        (b'{"t":1.0,"type":"LegEnded","reason":"x","end":"y","chain":""}', "end is 'y'"),
-        (b'{"t":1.0,"type":"LegEnded","reason":"x","chain":""}', "lacks end"),
-        (b"[" * 100_000, "recursion"),
-        (b"[]" * (2 << 20) + b"x", "it has more than 4,194,304 bytes"),
-    ],
-)
-def test_any_other_damage_is_refused_with_its_line(files: RunFiles, damaged: bytes, told: str) -> None:
+def test_any_other_damage_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = RunFiles(Path("one"))
     begun(files)
-    lines = files.journal.read_bytes().splitlines()
-    lines[1] = damaged
-    files.journal.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(JournalError, match=f"journal.jsonl, line 2 is damaged: .*{told}"):
-        read_journal(files.journal)
+    first, _, *rest = files.journal.read_bytes().splitlines()
+
+    def read(damaged: bytes) -> object:
+        files.journal.write_bytes(b"\n".join([first, damaged, *rest]) + b"\n")
+        return read_journal(files.journal)
+
+    comes_to_what_was_read("damaged_lines.txt", {"read": read})
+    for damage, words in (
+        (b"[" * 100_000, "recursion"),
+        (b'{"t":1.0,"type":"Nothing","chain":""}', "is not a known"),
+    ):
+        with pytest.raises(JournalError, match=rf"line 2 is damaged: .*{words}"):
+            read(damage)
 
 
 def test_a_broken_chain_is_told_by_the_line_below_it_and_ends_a_resume(files: RunFiles) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,21 +17,21 @@ from aiperf.journal.events import (
     Dispatched,
     Ended,
     Event,
-    FellBack,
     GroupLost,
     LegBegan,
     LegEnded,
     Opened,
     RankReady,
     Released,
-    Stepped,
 )
 from aiperf.journal.replay import Replay
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import NOTHING_KEPT, Fallback, Finished
-from aiperf.wire.trial import State, StepBlock
+from aiperf.wire import messages, trial
+from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import each, inserted, one, places, said, together
 from tests.journals import RELEASE, Scene, Timed, keeping, replayed, told, within
+from tests.tables import ComesTo
 
 
 def up_to(kind: type[Event], timed: list[Timed]) -> list[Timed]:
@@ -146,33 +147,25 @@ def test_effects_without_their_cause_are_faults(plain: list[Timed], kind: type[E
     assert replayed(plain[:place] + plain[place + 1 :]).faults
 
 
-def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Timed]) -> None:
-    begun = up_to(Began, plain)
-    t = begun[-1][0]
-    wrong: list[Event] = [
-        Stepped(StepBlock(0, 1, 3, 5, 250, 0.1, 1.0), t),
-        Stepped(StepBlock(0, 2, 0, 5, 250, 0.1, 1.0), t),
-        Ended(Finished(0, 1, State.RUNNING, ""), t),
-        Ended(Finished(0, 1, State.STOPPED, "", kept=0), t),
-        GroupLost(9, "x"),
-        FellBack(Fallback(0, 1, "graphed", "of another engine")),
-        FellBack(Fallback(0, 2, "eager", "of another attempt")),
-        LegBegan(5, "", (), ((1,),)),
-    ]
-    dispatched, (_, began) = begun[:-1], begun[-1]
+def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(
+    plain: list[Timed], comes_to_what_was_read: ComesTo
+) -> None:
+    begun, over = up_to(Began, plain), up_to(LegEnded, plain)
+    t, began = begun[-1]
     assert isinstance(began, Began)
-    told = Began(replace(began.started, threads=(1, 1, 1)), began.end)
-    assert replayed([*dispatched, (t, told)]).faults[0].text.endswith("threads of 3 ranks, not of 1")
-    for event in wrong:
-        assert len(replayed([*begun, (t, event)]).faults) == 1, event
 
+    def after(timed: list[Timed], *events: Event) -> list[str]:
+        return [
+            fault.text for fault in replayed([*timed, *((timed[-1][0], event) for event in events)]).faults
+        ]
 
-def test_nothing_but_the_test_follows_the_end_of_a_leg(plain: list[Timed]) -> None:
-    ended = up_to(LegEnded, plain)
-    t = ended[-1][0]
-    allowed: list[Event] = [Beat(), GroupLost(0, "killed"), plain[-1][1]]
-    assert replayed([*ended, *[(t, event) for event in allowed]]).faults == []
-    assert replayed([*ended, (t, Released(None))]).faults[0].text == "Released comes after the end of its leg"
+    assert after(over, Beat(), GroupLost(0, "killed"), plain[-1][1]) == [], (
+        "nothing else follows the end of a leg"
+    )
+    (text,) = after(begun[:-1], Began(replace(began.started, threads=(1, 1, 1)), began.end))
+    assert text.endswith("threads of 3 ranks, not of 1")
+    names = {"fault": partial(after, begun), "ended": partial(after, over), "t": t}
+    comes_to_what_was_read("faults.txt", {**vars(events), **vars(messages), **vars(trial), **names})
 
 
 def test_a_rank_that_came_again_is_one_device_by_its_last_word_and_its_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from aiperf.telemetry import node
 from aiperf.telemetry.__main__ import SENSORS, _line
 from aiperf.telemetry.sensor import Sensor, plausible
+from tests.tables import ComesTo
 
 ACPI = {"name": "power_meter", "power1_average": "512000000", "power1_is_battery": "0"}
 RAPL = {"name": "package-0", "energy_uj": "90000000", "max_energy_range_uj": "99999999"}
@@ -25,52 +27,35 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("tree", "values", "fault"),
-    [
-        (PARTS, None, "no sensor of the node's power"),
-        ({**PARTS, METER: ACPI}, {"power_watts": 512.0}, ""),
-        ({METER: {**ACPI, "energy1_input": "7000000"}}, {"power_watts": 512.0, "energy_joules": 7.0}, ""),
-        ({METER: ACPI, "hwmon/hwmon4": ACPI}, None, "2 ACPI power meters; which of them measures the node"),
-        # The packages are named as what they are. The counter of the second has started again.
-        ({**PARTS, PACKAGE: RAPL}, {"processors_power_watts": 5.0}, ""),
-        (
-            {METER: ACPI, PACKAGE: RAPL, "powercap/intel-rapl:2": {**RAPL, "name": "package-1"}},
-            {"power_watts": 512.0, "processors_power_watts": 5.0 + 20.0},
-            "",
-        ),
-        ({PACKAGE: {**RAPL, "energy_uj": ""}}, None, "no sensor of the node's power"),  # not readable
-    ],
-)
 def test_only_a_meter_of_the_whole_node_is_the_power_of_the_node(
-    tree: Mapping[str, Mapping[str, str]],
-    values: Mapping[str, float] | None,
-    fault: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """The files are those of Linux, Documentation/hwmon/sysfs-interface.rst and acpi_power_meter.rst, and of
     Documentation/ABI/testing/sysfs-class-powercap."""
-    for folder, files in tree.items():
-        (tmp_path / folder).mkdir(parents=True)
-        for name, text in files.items():
-            (tmp_path / folder / name).write_text(f"{text}\n")
     monkeypatch.setattr(node, "HWMON", tmp_path / "hwmon")
     monkeypatch.setattr(node, "POWERCAP", tmp_path / "powercap")
-    clock = iter([10.0, 12.0])
-    monkeypatch.setattr(node, "monotonic", lambda: next(clock))
-    if values is None:
-        with pytest.raises(LookupError, match=fault):
-            node.open_node()
-        return
-    assert node.has_sensors()
-    read = node.open_node()
-    assert "processors_power_watts" not in read(), "a counter has no power before it has risen"
-    for zone, energy in (("intel-rapl:0", 100000000 - 1), ("intel-rapl:2", 30000000)):
-        if (path := tmp_path / "powercap" / zone / "energy_uj").exists():
-            path.write_text(str(energy))
-    assert read() == pytest.approx(values, rel=1e-6)
-    assert plausible(values) == values
+
+    def power(tree: Mapping[str, Mapping[str, str]]) -> Mapping[str, float]:
+        """In two seconds the first package has used 8 J, and the counter of the third has started again."""
+        for top in ("hwmon", "powercap"):
+            shutil.rmtree(tmp_path / top, ignore_errors=True)
+        for folder, files in tree.items():
+            (tmp_path / folder).mkdir(parents=True)
+            for name, text in files.items():
+                (tmp_path / folder / name).write_text(f"{text}\n")
+        clock = iter([10.0, 12.0])
+        monkeypatch.setattr(node, "monotonic", lambda: next(clock))
+        read = node.open_node()
+        assert node.has_sensors()
+        assert "processors_power_watts" not in read(), "a counter has no power before it has risen"
+        for zone, energy in (("intel-rapl:0", 98000000), ("intel-rapl:2", 30000000)):
+            if (path := tmp_path / "powercap" / zone / "energy_uj").exists():
+                path.write_text(str(energy))
+        found = read()
+        assert plausible(found) == found
+        return found
+
+    comes_to_what_was_read("nodes.txt", {**globals(), "power": power})
 
 
 @pytest.mark.parametrize("name", SENSORS)

@@ -15,6 +15,7 @@ from aiperf.telemetry import amd, ascend, host, nvidia, sensor
 from aiperf.telemetry.host import open_host
 from aiperf.telemetry.sensor import each, plausible
 from tests.aiperf.telemetry.fakes import pynvml as fake
+from tests.tables import ComesTo
 
 SERIAL = "0x2F5C3A4B1D6E7F80"
 METRICS = {
@@ -75,41 +76,12 @@ AS_TORCH_PRINTS = "32663563-3361-3462-3164-366537663830"
 """The sixteen digits of the serial number as text, in hexadecimal digits."""
 
 
-AMD = {
-    "utilisation": 0.93,
-    "power_watts": 745,
-    "temperature_celsius": 71,
-    "clock_hertz": 2.088e9,
-    "memory_clock_hertz": 1.3e9,
-    "throttled": [],
-    "memory_bytes": 64 << 30,
-    "energy_joules": pytest.approx(15300.0),
-}
-
-
-@pytest.mark.parametrize("identity", [AS_TORCH_PRINTS, "2f5c3a4b1d6e7f80"])
-def test_an_amd_device_is_found_by_its_serial_number(monkeypatch: pytest.MonkeyPatch, identity: str) -> None:
-    assert read_amd(monkeypatch, identity) == AMD
-
-
-def test_an_amd_device_that_is_another_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LookupError, match="knows no device"):
-        read_amd(monkeypatch, "32663563-3361-3462-3164-366537663831")
-
-
-@pytest.mark.parametrize(
-    ("changed", "lacks"),
-    [
-        ({"energy": None, "current_gfxclk": 0xFFFF}, {"energy_joules", "clock_hertz"}),
-        ({"current_socket_power": "N/A"}, {"power_watts"}),
-        (dict.fromkeys(METRICS, "N/A"), AMD.keys() - {"memory_bytes", "energy_joules"}),
-    ],
-)
-def test_what_an_amd_device_has_not_is_unknown(
-    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], lacks: set[str]
+def test_an_amd_device_is_found_by_its_serial_number_and_what_it_has_not_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    expected = {name: value for name, value in AMD.items() if name not in lacks}
-    assert read_amd(monkeypatch, AS_TORCH_PRINTS, **changed) == expected
+    """An older one tells reasons by bits. The range of a value follows from the end of its name."""
+    names = {"amd": partial(read_amd, monkeypatch), "plausible": plausible}
+    comes_to_what_was_read("sensors.txt", {**globals(), **names})
 
 
 def test_an_amd_device_without_metrics_still_has_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,24 +115,6 @@ def test_what_held_an_amd_device_back_is_what_its_accumulators_rose_by(
     smi.metrics |= {"ppt_residency_acc": 42, "hbm_thm_residency_acc": 3}
     assert plausible(read())["throttled"] == ["power cap", "temperature of memory"]
     assert plausible(read())["throttled"] == []
-
-
-@pytest.mark.parametrize(
-    ("status", "bits", "reasons"),
-    [
-        ("N/A", "N/A", None),
-        (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, None),
-        (False, 0, []),
-        (True, 1 << 1 | 1 << 36, ["power cap", "temperature"]),
-        (True, 1 << 16, ["current"]),
-        (True, "N/A", ["throttle status"]),
-    ],
-)
-def test_an_older_amd_device_tells_reasons_by_bits(
-    monkeypatch: pytest.MonkeyPatch, status: object, bits: object, reasons: list[str] | None
-) -> None:
-    found = read_amd(monkeypatch, AS_TORCH_PRINTS, throttle_status=status, indep_throttle_status=bits)
-    assert found.get("throttled") == reasons
 
 
 class Dcmi:
@@ -363,21 +317,3 @@ def test_a_sensor_that_failed_is_looked_for_again(monkeypatch: pytest.MonkeyPatc
         (2.0, ""),
     ]
     assert opened == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "is_plausible"),
-    [
-        ("temperature_celsius", -40.0, True),
-        ("drive_temperature_celsius", -40.0, True),
-        ("drive_temperature_celsius", 300.0, False),
-        ("memory_clock_hertz", 3e10, False),
-        ("processors_power_watts", 3e4, False),
-        ("overclock_hertz", 3e10, True),  # its last words are no name with a range
-        ("read_bytes_per_second", -1.0, False),
-    ],
-)
-def test_the_range_of_a_value_follows_from_the_end_of_its_name(
-    name: str, value: float, is_plausible: bool
-) -> None:
-    assert (name in plausible({name: value})) == is_plausible

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,14 +18,7 @@ from aiperf.proposing.pace import (
     reserved_seconds,
 )
 from aiperf.proposing.plan import SEGMENT_SECONDS
-
-
-def test_blocks_grow_with_the_groups_up_to_a_fifth_of_the_silence() -> None:
-    assert [block_seconds(groups, 60.0) for groups in (1, 64, 86)] == [2.0] * 3
-    assert block_seconds(344, 60.0) == 8.0
-    assert [block_seconds(groups, 60.0) for groups in (516, 4096)] == [12.0] * 2
-    assert block_seconds(1, 5.0) == 1.0
-    assert block_seconds(4300, 600.0) == 20.0
+from tests.tables import ComesTo
 
 
 @given(
@@ -65,30 +57,23 @@ def test_from_the_release_on_blocks_are_as_long_as_the_master_says() -> None:
     assert (pace.block_seconds, pace.deadline) == (5.0, 107.0 - TRANSIT_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("recent", "operations", "seconds"),
-    [
-        ([], 10, 0.0),
-        ([(10, 4.0)], 10, 5.0),
-        ([(10, 4.0)], 15, 7.5),
-        ([(10, 4.0)], 1000, 10.0),
-        ([(10, 4.0)], 1, 2.5),
-        ([(10, 4.0), (20, 4.4), (20, 4.4)], 20, 10.0),
-        ([(10, 4.0), *[(10, 1.0)] * 7], 10, 5.0),
-        ([(10, 4.0), *[(10, 1.0)] * 8], 10, 1.25),
-        ([(0, 4.0)], 10, 5.0),
-    ],
-)
-def test_the_closing_validation_has_the_longest_of_the_recent_ones_and_a_quarter(
-    recent: list[tuple[int, float]], operations: int, seconds: float
-) -> None:
-    """For a network of another size in proportion to the operations, by a factor of two at most."""
-    assert reserved_seconds([TimedValidation(*each) for each in recent], operations) == seconds
-    pace = Pace(operations=operations, deadline=100.0, recent=[TimedValidation(*each) for each in recent])
+def reserved(operations: int, *recent: tuple[int, float]) -> float:
+    timed = [TimedValidation(*each) for each in recent]
+    pace = Pace(operations=operations, deadline=100.0, recent=list(timed))
+    seconds = reserved_seconds(timed, operations)
     assert pace.seconds_left(20.0) == 80.0 - seconds
     pace.validated(3.0)
     assert len(pace.recent) == min(RECENT, len(recent) + 1)
     assert pace.recent[-1] == TimedValidation(operations, pace.validate_seconds)
+    return seconds
+
+
+def test_the_closing_validation_has_the_longest_of_the_recent_ones_and_a_quarter(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    """For a network of another size in proportion to the operations, by a factor of two at most. Blocks grow
+    with the groups up to a fifth of the silence."""
+    comes_to_what_was_read("pace.txt", {"reserved": reserved, "block_seconds": block_seconds})
 
 
 def test_a_step_that_does_not_fit_is_not_begun() -> None:

@@ -11,6 +11,7 @@ import pytest
 from aiperf.proposing.engine_choice import between
 from aiperf.proposing.thread_choice import LEAST_ROUNDS, Pair, Threads, best_pair, reliability
 from aiperf.wire.messages import SEED, TYPICAL, TimedStep
+from tests.tables import ComesTo
 
 TIMED = (
     # In ms. Eager steps of the seed and fused ones of grown networks are those of the preset digits, as seen
@@ -59,39 +60,14 @@ def test_threads_with_which_the_seed_was_hopeless_are_for_large_networks_alone()
     assert threads.seconds("fused", 0.2) == pytest.approx({1: 0.01, 64: 0.02})
 
 
-@pytest.mark.parametrize(
-    ("size", "seed", "typical", "seconds"),
-    [
-        (1.0, 0.01, 0.05, 0.05),
-        (0.2, 0.01, 0.05, 0.01),
-        (0.6, 0.01, 0.05, 0.03),
-        (2.0, 0.01, 0.05, 0.10),
-        (0.1, 0.01, 0.05, 0.005),
-        (2.0, None, 0.05, 0.10),
-        (0.6, 0.06, 0.05, 0.05),  # noise: no network is faster by being larger
-        (2.0, 0.06, 0.05, 0.10),
-    ],
-)
-def test_the_time_of_a_step_between_and_beyond_two_sizes(
-    size: float, seed: float | None, typical: float, seconds: float
+def test_ties_go_to_more_threads_and_the_default_engine_and_times_lie_between_two_sizes_and_beyond(
+    comes_to_what_was_read: ComesTo,
 ) -> None:
-    assert between(size, 0.2, seed, typical) == pytest.approx(seconds)
+    def step_seconds(size: float, seed: float | None, typical: float) -> float:
+        """The seed has a fifth of the operations of the typical network."""
+        return round(between(size, 0.2, seed, typical), 9)
 
-
-@pytest.mark.parametrize(
-    ("seconds", "pair"),
-    [
-        ({(1, "eager"): 1.0, (2, "eager"): 1.04}, (2, "eager")),
-        ({(1, "eager"): 1.0, (2, "eager"): 1.06}, (1, "eager")),
-        ({(1, "eager"): 1.0, (1, "fused"): 1.01}, (1, "fused")),  # a hundredth is noise
-        ({(1, "eager"): 1.0, (1, "fused"): 1.03}, (1, "eager")),
-        ({(1, "eager"): 1.0, (1, "graphed"): 0.99}, (1, "eager")),
-        ({(1, "eager"): 1.0, (2, "eager"): 0.6, (1, "fused"): 0.7, (2, "fused"): 0.66}, (2, "eager")),
-        ({(2, "fused"): 1.0, (1, "fused"): 1.09, (4, "fused"): 1.02}, (4, "fused")),
-    ],
-)
-def test_ties_go_to_more_threads_and_the_default_engine(seconds: Mapping[Pair, float], pair: Pair) -> None:
-    assert best_pair(seconds) == pair
+    comes_to_what_was_read("thread_choice.txt", {"best_pair": best_pair, "step_seconds": step_seconds})
 
 
 Rounds = Mapping[Pair, Sequence[float]]

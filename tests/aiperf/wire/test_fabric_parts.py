@@ -10,27 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.wire.fabric import assembled, rounds
-from aiperf.wire.messages import DIED, Coupled, CoupledPart, FabricPart, TimedAllReduce
+from aiperf.wire.messages import DIED, CoupledPart, FabricPart, TimedAllReduce
 from nas.bounded import LONGEST_LINE
 from nas.record import encode
-
-
-@pytest.mark.parametrize(
-    ("hosts", "expected"),
-    [
-        (0, ()),
-        (1, ()),
-        (2, [{(0, 1)}]),
-        (3, [{(0, 1)}, {(1, 2)}]),
-        (5, [{(0, 2), (1, 3)}, {(1, 2), (3, 4)}, {(2, 4), (3, 0)}]),
-        (6, [{(0, 3), (1, 4), (2, 5)}, {(0, 1), (2, 3), (4, 5)}]),
-        (4, [{(0, 2), (1, 3)}, {(0, 1), (2, 3)}]),
-    ],
-)  # fmt: skip
-def test_every_host_meets_the_one_at_half_of_the_width_then_at_a_quarter(
-    hosts: int, expected: object
-) -> None:
-    assert [set(pairs) for pairs in rounds(hosts)] == list(expected)  # type: ignore[call-overload]
+from tests.tables import ComesTo
 
 
 @given(st.integers(2, 600))
@@ -81,31 +64,11 @@ def stopped(rank: int, done: int, reason: str) -> FabricPart:
     return replace(PARTS[rank - 1], done=done, reason=reason, pairs=(), over_all=())
 
 
-@pytest.mark.parametrize(
-    ("parts", "reasons", "missing"),
-    [
-        # One pair hangs, and all others wait for it.
-        (
-            [stopped(rank, 5 if rank in (1, 3) else 6, f"as {rank}") for rank in RANKS],
-            ["rank 1, as 1", "rank 3, as 3"],
-            (),
-        ),
-        # Whose process died is the cause, however far it was.
-        ([*PARTS[:3], stopped(4, DIED, "killed by signal 9")], ["", "rank 4, killed by signal 9"], ()),
-        (
-            [*(stopped(rank, 7, "waited") for rank in (1, 2)), stopped(4, DIED, "died")],
-            ["", "rank 4, died"],
-            (3,),
-        ),
-        ([], [], RANKS),
-    ],
-)
-def test_of_what_does_not_end_the_hosts_are_named_for_which_the_others_wait(
-    parts: list[FabricPart], reasons: list[str], missing: tuple[int, ...]
-) -> None:
+def reasons(parts: list[FabricPart]) -> tuple[list[str], tuple[int, ...]]:
+    """By host; and the ranks that reported nothing."""
     found = assembled(parts, RANKS)
-    assert ([node.reason for node in found.nodes], found.missing) == (reasons, missing)
     assert not found.whole
+    return [node.reason for node in found.nodes], found.missing
 
 
 def coupled(part: FabricPart, **fields: object) -> FabricPart:
@@ -118,24 +81,10 @@ DEAD = coupled(PARTS[1], done=DIED, reason="died")
 ONE_DEAD = [coupled(PARTS[0], done=4, reason="waits"), DEAD, stopped(3, 8, "hangs")]
 
 
-@pytest.mark.parametrize(
-    ("parts", "reason"),
-    [
-        ([coupled(part) for part in PARTS], ""),
-        (HALF_DONE, "node1: rank 3, as 3"),
-        (ONE_DEAD, "node0: rank 2, died; node1: rank 3, hangs"),
-    ],
-)
-def test_the_coupled_control_is_that_of_all_ranks_or_names_those_that_were_waited_for(
-    parts: list[FabricPart], reason: str
-) -> None:
-    found = assembled(parts, RANKS).coupled
-    assert found is not None
-    assert found.reason == reason
-    if not reason:
-        rate = 256 * 20 * (1 / 10 + 1 / 20 + 1 / 30 + 1 / 40)
-        assert found == Coupled("", 224, 256, 20, 50.0, pytest.approx(rate, rel=1e-4))
-    assert assembled(PARTS, RANKS).coupled is None
+def test_who_meets_whom_and_for_whom_the_others_wait(comes_to_what_was_read: ComesTo) -> None:
+    """Every host meets the one at half of the width, then at a quarter. Whose process died is the cause,
+    however far it was. The coupled control is that of all ranks."""
+    comes_to_what_was_read("fabric_parts.txt", {**globals(), "rounds": rounds})
 
 
 @pytest.mark.parametrize(

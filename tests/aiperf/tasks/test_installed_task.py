@@ -143,11 +143,7 @@ def test_what_a_task_lacks_is_one_line(plugins: None, monkeypatch: pytest.Monkey
     cases: list[tuple[Task, Callable[[Config], object], str]] = [
         (replace(found, data=unfinished), pretended_manifest, LACKS),
         (replace(found, error_law="sounds"), pretended_manifest, "error_law is 'sounds'; it must be one of"),
-        (
-            replace(found, seeds=of_images),
-            starting_graph,
-            "the head Classes; the task spectra asks Sound",
-        ),
+        (replace(found, seeds=of_images), starting_graph, "the head Classes; the task spectra asks Sound"),
     ]
     for changed, ask, told in cases:
         monkeypatch.setattr(registry, "installed", lambda name, changed=changed: changed)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from aiperf.errors import AiperfError, ForeignLibrary
-from aiperf.host.child_process import (
-    BrokenImport,
-    Child,
-    Killed,
-    NoReply,
-    NotInTime,
-    answer_file,
-    put,
-    written,
-)
+from aiperf.errors import ForeignLibrary
+from aiperf.host.child_process import Child, NoReply, NotInTime, answer_file, put, written
 from tests.house.tree import ROOT
+from tests.tables import ComesTo
 
 SITE = """
 import atexit, os, sys
@@ -85,24 +80,8 @@ def test_a_python_without_files_in_memory_has_its_answer_on_disk(monkeypatch: py
         assert written(file) == '["answer", 3]'
 
 
-@pytest.mark.parametrize(
-    ("function", "kind", "told"),
-    [
-        ("refuses", AiperfError, "here is not a folder"),
-        ("fails", NoReply, "its process failed: KeyError: 'here'"),
-        (
-            "imports",
-            BrokenImport,
-            "its process failed: ModuleNotFoundError: No module named 'no_library'",
-        ),
-        ("dies", Killed, "its process was killed by signal 9: Fatal: here"),
-        ("leaves", NoReply, "its process failed: here"),
-    ],
-)
-def test_a_process_without_an_answer_has_a_reason(function: str, kind: type[Exception], told: str) -> None:
-    with pytest.raises(kind) as error:
-        Child(f"called_functions:{function}", "here").answer()
-    assert str(error.value) == told
+def test_a_process_without_an_answer_has_a_reason(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("no_answers.txt", {"Child": Child})
 
 
 def test_one_that_hangs_is_killed() -> None:
@@ -151,34 +130,26 @@ def test_a_library_from_elsewhere_is_named_with_its_folder(library: str, fault: 
     assert refused.value.remedy == f"remove {tmp_path} from PYTHONPATH"
 
 
-@pytest.mark.parametrize(
-    ("files", "told"),
-    [
-        ({"numpy/__init__.py": "raise ImportError('another ABI')"}, "numpy is imported from {}, not from "),
-        (
-            {"numpy/__init__.py": "", "numpy-1.16.0.dist-info/METADATA": "Name: numpy\nVersion: 1.16.0\n"},
-            "numpy 1.16.0 is",
-        ),
-        ({"numpy.py": "\u00b2 = 1"}, "numpy is imported from {}, not from "),
-        ({"numpy.py": ""}, "numpy is imported from {}, not from "),
-        ({"click/__init__.py": "import gone"}, "click is imported from {}, not from "),
-        ({"rich/__init__.py": "1 / 0"}, ""),
-    ],
-)
-def test_so_is_one_that_the_command_itself_imports(files: dict[str, str], told: str, tmp_path: Path) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    program = "from aiperf.start import main; raise SystemExit(main())"
-    words = [sys.executable, "-c", program, "list", str(ROOT / "tests/recorded/alone")]
-    answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    if not told:
-        assert answer.returncode == 0, "a command that needs no such library"
-        return
-    lines = [line for line in answer.stderr.splitlines() if line != "bye"]
-    assert (answer.returncode, len(lines)) == (1, 1), answer.stderr
-    assert lines[0].startswith(f"aiperf-hpc: {told.format(tmp_path)}")
-    assert lines[0].endswith(f"; remove {tmp_path} from PYTHONPATH")
+def test_so_is_one_that_the_command_itself_imports(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
+    """Unless the command needs no such library."""
+    folders = (tmp_path / f"{number}" for number in count())
+
+    def command(files: Mapping[str, str]) -> tuple[int, list[str]]:
+        """Where these files are in a folder of PYTHONPATH."""
+        (folder := next(folders)).mkdir()
+        for name, text in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
+        program = "from aiperf.start import main; raise SystemExit(main())"
+        words = [sys.executable, "-c", program, "list", str(ROOT / "tests/recorded/alone")]
+        env = {**os.environ, "PYTHONPATH": f"{folder}:{os.environ['PYTHONPATH']}"}
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=folder, env=env)
+        lines = [line for line in answer.stderr.splitlines() if line.startswith("aiperf-hpc: ")]
+        return answer.returncode, [
+            re.sub(r"\(.*\)", "(…)", line.replace(str(folder), "HERE")) for line in lines
+        ]
+
+    comes_to_what_was_read("foreign_libraries.txt", {"command": command})
 
 
 def test_a_fault_of_this_program_is_blamed_on_no_library(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from aiperf.host.other_users import (
     peer,
     refuse_changeable_file,
 )
+from tests.tables import ComesTo
 
 Plant = Callable[[Path], object]
 
@@ -35,44 +37,31 @@ def under(mode: int) -> Plant:
     return lambda path: path.parent.chmod(mode)
 
 
-PLANTED: list[tuple[Plant, int, str]] = [
-    (lambda path: None, OTHERS, ""),
-    (folder(0o700), OTHERS, ""),
-    (folder(0o755), OTHERS_WRITE, ""),
-    (under(0o1777), OTHERS, ""),
-    (under(0o777), OTHERS, "{path}: every user can rename what is in {above} (mode 777)"),
-    (folder(0o750), OTHERS, "{path} can be entered by other users (mode 750; `chmod go=` corrects it)"),
-    (folder(0o2770), OTHERS, "{path} can be changed by other users (mode 2770; `chmod go=` corrects it)"),
-    (
-        folder(0o702),
-        OTHERS_WRITE,
-        "{path} can be changed by other users (mode 702; `chmod go-w` corrects it)",
-    ),
-    (lambda path: path.symlink_to(path.parent.parent), OTHERS, "{path} is a symbolic link"),
-    (lambda path: path.symlink_to("nowhere"), OTHERS_WRITE, "{path} is a symbolic link"),
-    (lambda path: path.touch(), OTHERS, "{path} is not a folder"),
-    (os.mkfifo, OTHERS, "{path} is not a folder"),
-]
-
-
-@pytest.mark.parametrize(("plant", "forbidden", "said"), PLANTED, ids=range(len(PLANTED)))
 def test_a_folder_is_this_users_alone_or_refused(
-    plant: Plant, forbidden: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.delenv(POD, raising=False)
-    path = tmp_path / "above" / "own"
-    path.parent.mkdir()
-    plant(path)
-    if not said:
-        assert make_private(path, forbidden) == path
+    folders = (tmp_path / f"{number}" for number in count())
+
+    def planted(plant: Plant, forbidden: int) -> str:
+        """What is said of a path that somebody made so; one that is refused stays as it was."""
+        folder = next(folders)
+        path = folder / "above" / "own"
+        path.parent.mkdir(parents=True)
+        plant(path)
+        before = sorted(folder.rglob("*"))
+        try:
+            assert make_private(path, forbidden) == path
+        except NotOurs as error:
+            assert sorted(folder.rglob("*")) == before
+            return str(error).replace(f"{folder}/", "")
         assert not path.lstat().st_mode & forbidden
         assert make_private(path, forbidden) == path
-        return
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(NotOurs) as refused:
-        make_private(path, forbidden)
-    assert str(refused.value) == said.format(path=path, above=path.parent)
-    assert sorted(tmp_path.rglob("*")) == before
+        return "ours"
+
+    comes_to_what_was_read(
+        "planted.txt", {**globals(), "planted": planted, "OTHERS_WRITE": OTHERS_WRITE, "OTHERS": OTHERS}
+    )
 
 
 def test_a_volume_of_a_pod_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,72 +8,34 @@ import time
 import pytest
 
 from aiperf.host.programs import ProgramAnswer, ToolFailed, ask, json_object, rows
-
-SHELL = {
-    "a byte of another encoding": (r"printf 'M\374ller\n'", ProgramAnswer(0, "M�ller", "")),
-    "nothing": ("exit 3", ProgramAnswer(3, "", "")),
-    "both": ("echo a; echo b >&2; exit 18", ProgramAnswer(18, "a", "b")),
-    "a child outlives it": ("sleep 20 & echo a", ProgramAnswer(0, "a", "")),
-    "a signal": ("echo a; kill -9 $$", ProgramAnswer(-9, "a", "")),
-    "its input": ("cat", ProgramAnswer(0, "x" * 300_000, "")),
-    "input that is not read": ("exit 0", ProgramAnswer(0, "", "")),
-}
+from tests.tables import ComesTo
 
 
-@pytest.mark.parametrize("case", SHELL)
-def test_an_answer_is_read_whatever_it_holds(case: str) -> None:
-    text, expected = SHELL[case]
+def shell(text: str, input: str = "") -> ProgramAnswer:
     began = time.monotonic()
-    assert ask(("sh", "-c", text), 15.0, "x" * 300_000 if "input" in case else "") == expected
-    assert time.monotonic() - began < 10
+    found = ask(("sh", "-c", text), 15.0, input)
+    assert time.monotonic() - began < 10, "a child that outlives it is not waited for"
+    return found
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("no-such-program",), "cannot be started: No such file or directory"),
-        (("/",), "cannot be started: Permission denied"),
-        (("sh", "a\0b"), "cannot be started: embedded null byte"),
-        (("sh", "-c", "x" * 200_000), "cannot be started: Argument list too long"),
-        (("sh", "-c", "sleep 30"), "gives no answer in 0.5 s"),
-        (("sh", "-c", "exec >&- 2>&-; sleep 30"), "gives no answer in 0.5 s"),
-        (("sh", "-c", "while :; do echo a; sleep 0.01; done"), "gives no answer in 0.5 s"),
-        (
-            (sys.executable, "-c", "import os\nwhile 1: os.write(1, bytes(1 << 20))"),
-            "prints more than 16 MiB",
-        ),
-    ],
-)
-def test_a_program_without_an_answer_is_one_line(words: tuple[str, ...], told: str) -> None:
-    with pytest.raises(ToolFailed) as failed:
-        ask(words, 20.0 if "more" in told else 0.5)
-    assert str(failed.value) == told
-    assert failed.value.is_missing == ("No such file" in told)
+def test_an_answer_is_read_whatever_it_holds_and_its_last_line_is_its_reason(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    names = {"ask": ask, "sys": sys, "ProgramAnswer": ProgramAnswer, "json_object": json_object}
+    comes_to_what_was_read("programs.txt", {**names, "shell": shell})
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (ProgramAnswer(1, "a\nb", ""), "b"),
-        (ProgramAnswer(1, "a", "c\nd"), "d"),
-        (ProgramAnswer(1, "", "Unable to run job: denied\nExiting.\n"), "Unable to run job: denied"),
-        (ProgramAnswer(1, "", ""), "no reason given"),
-        (ProgramAnswer(1, "x" * 900, ""), "x" * 200),
-    ],
-)
-def test_its_last_line_is_its_reason(answer: ProgramAnswer, reason: str) -> None:
-    assert answer.reason == reason
+def test_only_a_program_that_is_not_there_is_missing() -> None:
+    for words, is_missing in ((("no-such-program",), True), (("/",), False)):
+        with pytest.raises(ToolFailed) as failed:
+            ask(words, 1.0)
+        assert failed.value.is_missing is is_missing
 
 
 def test_lines_of_another_form_are_kept_apart() -> None:
     found = rows("CLUSTER: big\n\n  7|RUNNING \n²|RUNNING\n", r"(\d+)\|(\w+)")
     assert [match.groups() for match in found.found] == [("7", "RUNNING")]
     assert found.skipped == ("CLUSTER: big", "²|RUNNING")
-
-
-@pytest.mark.parametrize("text", ['{"a": 1}', 'a banner\n{"a": 1}\nbye', '{\n"a"\n:1}'])
-def test_an_object_of_json_is_found_in_an_answer(text: str) -> None:
-    assert json_object(text) == {"a": 1}
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import runpy
+import shutil
 import time
-from errno import EACCES, EIO, ENXIO, EPERM
 from pathlib import Path
 
 import pytest
 
 from aiperf.errors import UnseenDevices
 from aiperf.hardware import host_accelerators
-from aiperf.hardware.host_accelerators import TOOLS, VENDORS, refuse_unseen
-from aiperf.host.programs import ToolFailed, ask
+from aiperf.hardware.host_accelerators import TOOLS, refuse_unseen
 from tests.house.tree import ROOT
+from tests.tables import ComesTo
 
 # In the form that their tools are known to print; no manual was checked.
 ANSWERS = {
@@ -30,6 +31,9 @@ ANSWERS = {
 }
 
 
+NOTHING = "echo 'No devices were found'; exit 6"
+
+
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of tools, before those of this machine, where a vendor's own would answer, too; and a host
@@ -37,7 +41,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in TOOLS:
-        script(folder, tool, "echo 'No devices were found'; exit 6")
+        script(folder, tool, NOTHING)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setattr(host_accelerators, "ROOT", tmp_path / "root")
     return folder
@@ -86,109 +90,46 @@ def test_listed_devices_that_torch_does_not_see_are_refused(tool: str, tools: Pa
 MISMATCH = "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18"
 NO_DRIVER = "couldn't communicate with the NVIDIA driver. Make sure that the latest one is installed"
 NO_DRIVER = f'echo "NVIDIA-SMI has failed because it {NO_DRIVER}"; exit 9'
-SAYS_MISMATCH = "(exit code 18: Failed to initialize NVML: Driver/library version mismatch)"
-SAYS_NO_DRIVER = "(exit code 9: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver)"
 UNKNOWN = "echo 'Failed to initialize NVML: Unknown Error'; exit 255"
 NO_AMD = "echo 'ERROR:root:Driver not initialized (amdgpu not found in modules)'"
-SAYS_NO_AMD = "(exit code 0: ERROR:root:Driver not initialized (amdgpu not found in modules))"
 LOADED = ["nvidia", "/dev/nvidia0", "0000:3b:00.0 10de 030200"]
 MI250 = ["amdgpu", "/dev/kfd", "/dev/dri/renderD128@0000:c1:00.0 1002 038000"]
 LAPTOP = ["amdgpu", "/dev/kfd", "/dev/dri/renderD128@0000:05:00.0 1002 030000", "i915"]
 LAPTOP += ["/dev/dri/renderD129@0000:00:02.0 8086 030000"]
 DCMI = "echo 'dcmi module initialize failed. ret is -8005'"
 XPUM = "echo 'Error: XPUM Service Status Error'; exit 9"
+TWO_ON_THE_BUS = ["0000:3b:00.0 10de 030000", "0001:1b:00.0 10de 030200", "0000:3b:00.1 10de 040300"]
 MAX_1550 = ["xe", "/dev/dri/renderD128@0000:18:00.0 8086 038000"]
 REPAIR = "have the driver checked, or use the processor with --device cpu"
 
 
-@pytest.mark.parametrize(
-    ("tool", "answer", "traces", "told"),
-    [
-        ("nvidia-smi", MISMATCH, LOADED, SAYS_MISMATCH),
-        ("nvidia-smi", MISMATCH, [], SAYS_MISMATCH),
-        ("nvidia-smi", UNKNOWN, LOADED, "(exit code 255: Failed to initialize NVML: Unknown Error)"),
-        ("nvidia-smi", NO_DRIVER, LOADED, SAYS_NO_DRIVER),
-        ("nvidia-smi", "exit 139", ["/dev/nvidia0"], "(exit code 139: no reason given)"),
-        ("rocm-smi", NO_AMD, MI250, SAYS_NO_AMD),
-        ("amd-smi", "echo 'Unable to load'; exit 2", MI250, "(exit code 2: Unable to load)"),
-        ("npu-smi", DCMI, ["/dev/davinci0"], "(exit code 0: dcmi module initialize failed)"),
-        ("xpu-smi", XPUM, MAX_1550, "(exit code 9: Error: XPUM Service Status Error)"),
-    ],
-)
-def test_a_loaded_driver_whose_tool_fails_is_refused(
-    tool: str, answer: str, traces: list[str], told: str, tools: Path
+def test_what_is_refused_and_what_is_noted_beside_a_processor_that_is_measured(
+    tools: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    script(tools, tool, answer)
-    host(tools, *traces)
-    with pytest.raises(UnseenDevices) as refusal:
-        refuse_unseen("2.13.0", {}, {})
-    vendor = next(vendor.name for vendor in VENDORS if tool in vendor.tools)
-    assert str(refusal.value) == f"the {vendor} driver is loaded, but {tool} fails {told}; {REPAIR}"
+    def seen(tool: str, answer: str | None, *traces: str, **environment: str) -> str:
+        """What is said on a host where a tool answers so, or is not installed."""
+        shutil.rmtree(host_accelerators.ROOT, ignore_errors=True)
+        host(tools, *traces)
+        with monkeypatch.context() as patched:
+            if answer is None:
+                patched.setenv("PATH", str(tools / "none"))
+            else:
+                script(tools, tool, answer)
+            try:
+                found = refuse_unseen("2.13.0", environment, {})
+            except UnseenDevices as error:
+                found = f"refused: {error}"
+        script(tools, tool, NOTHING)
+        return found.replace(str(host_accelerators.ROOT), "")
 
+    def opened(number: int, *traces: str) -> str:
+        """A job is denied device files by its control group, which no file's permissions show."""
+        with monkeypatch.context() as patched:
+            print_it = f"import sys\nfor path in sys.argv[1:]: print({number})"
+            patched.setattr(host_accelerators, "OPEN", print_it)
+            return seen("nvidia-smi", NOTHING, *traces)
 
-GIVEN_NONE = "driver is loaded, but none of its devices was given to this process"
-CPU = "; the processor is measured"
-ABSENT = f"not loaded{CPU}"
-TWO_ON_THE_BUS = ["0000:3b:00.0 10de 030000", "0001:1b:00.0 10de 030200", "0000:3b:00.1 10de 040300"]
-ON_THE_BUS = "a device of NVIDIA is on the PCI bus (0000:3b:00.0 and 1 more), but its driver"
-NOT_LOADED, DENIED = "no driver of NVIDIA is loaded", "/dev/kfd: Permission denied"
-NO_TOOL = "no nvidia-smi is installed, and torch finds no device of NVIDIA"
-FAILS = "(nvidia-smi fails (exit code 3: no reason given))"
-ASK = f"; ask the scheduler or the container for them if they are to be measured{CPU}"
-
-
-@pytest.mark.parametrize(
-    ("tool", "answer", "traces", "note"),
-    [
-        # a container, and a job, on a host whose devices were not given to it
-        ("nvidia-smi", "", ["nvidia"], f"the NVIDIA {GIVEN_NONE}{ASK}"),
-        ("nvidia-smi", None, LOADED[::2], f"the NVIDIA {GIVEN_NONE}{ASK}"),
-        ("nvidia-smi", "exit 3", ["nvidia"], f"the NVIDIA {GIVEN_NONE} {FAILS}{ASK}"),
-        ("rocm-smi", None, ["amdgpu", "0000:c1:00.0 1002 120000"], f"the AMD {GIVEN_NONE}{ASK}"),
-        # no driver
-        ("nvidia-smi", None, TWO_ON_THE_BUS, f"{ON_THE_BUS} is {ABSENT}"),
-        ("nvidia-smi", NO_DRIVER, [], f"nvidia-smi fails {SAYS_NO_DRIVER}, and {NOT_LOADED}{CPU}"),
-        ("xpu-smi", None, ["0000:00:02.0 8086 030000"], ""),
-        ("npu-smi", None, ["0000:02:00.0 19e5 030000"], ""),
-        # a driver that serves a laptop's graphics
-        ("rocm-smi", None, LAPTOP, ""),
-        # an installation without the tool
-        ("nvidia-smi", None, LOADED, f"/dev/nvidia0 exists, but {NO_TOOL}{CPU}"),
-        ("nvidia-smi", "", [], ""),
-        ("nvidia-smi", "echo 'No devices were found'", [], ""),
-    ],
-)
-def test_a_processor_is_measured_and_what_was_not_used_is_noted(
-    tool: str, answer: str | None, traces: list[str], note: str, tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if answer is None:
-        monkeypatch.setenv("PATH", str(tools / "none"))
-    else:
-        script(tools, tool, answer)
-    host(tools, *traces)
-    assert refuse_unseen("2.13.0", {}, {}).replace(str(host_accelerators.ROOT), "") == note
-
-
-@pytest.mark.parametrize(
-    ("number", "traces", "told"),
-    [
-        (EPERM, LOADED, f"the NVIDIA {GIVEN_NONE} (/dev/nvidia0: Operation not permitted){ASK}"),
-        (EACCES, MI250, f"torch 2.13.0 sees no device, and {DENIED}; {host_accelerators.PERMIT}"),
-        (EIO, LOADED, f"the NVIDIA driver is loaded, but /dev/nvidia0: Input/output error; {REPAIR}"),
-        (ENXIO, LOADED, f"/dev/nvidia0 exists, but nvidia-smi and torch find no device of NVIDIA{CPU}"),
-    ],
-)
-def test_device_files_are_opened_to_see_whether_they_were_given(
-    number: int, traces: list[str], told: str, tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job is denied them by its control group, which no file's permissions show."""
-    monkeypatch.setattr(host_accelerators, "OPEN", f"import sys\nfor path in sys.argv[1:]: print({number})")
-    host(tools, *traces)
-    try:
-        found = refuse_unseen("2.13.0", {}, {})
-    except UnseenDevices as error:
-        found = str(error)
-    assert found.replace(str(host_accelerators.ROOT), "") == told
+    comes_to_what_was_read("unseen_devices.txt", {**globals(), **vars(errno), "seen": seen, "opened": opened})
 
 
 def test_a_runtime_that_fails_is_refused_with_its_words(tools: Path) -> None:
@@ -204,29 +145,6 @@ def test_a_runtime_that_fails_is_refused_with_its_words(tools: Path) -> None:
         refuse_unseen("2.13.0", {}, fault)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "hides"),
-    [
-        ("CUDA_VISIBLE_DEVICES", "", True),
-        ("CUDA_VISIBLE_DEVICES", "-1", True),
-        ("CUDA_VISIBLE_DEVICES", "NoDevFiles", True),
-        ("CUDA_VISIBLE_DEVICES", "0,1", False),
-        ("CUDA_VISIBLE_DEVICES", "GPU-5a", False),
-        ("CUDA_VISIBLE_DEVICES", "MIG-8f", False),
-        ("ZE_AFFINITY_MASK", "", False),
-    ],
-)
-def test_a_variable_that_hides_all_devices_is_a_decision(
-    variable: str, value: str, hides: bool, tools: Path
-) -> None:
-    script(tools, "nvidia-smi", "echo 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'")
-    if hides:
-        assert refuse_unseen("2.13.0+cpu", {variable: value}, {}) == ""
-        return
-    with pytest.raises(UnseenDevices, match="nvidia-smi lists 1 device, "):
-        refuse_unseen("2.13.0+cpu", {variable: value}, {})
-
-
 def test_a_tool_that_hangs_is_not_waited_for(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its child holds the output open, and outlives it."""
     monkeypatch.setattr(host_accelerators, "TOOL_SECONDS", 0.5)
@@ -239,11 +157,6 @@ def test_a_tool_that_hangs_is_not_waited_for(tools: Path, monkeypatch: pytest.Mo
         "torch 2.13.0+cpu sees no device, and nvidia-smi gives no answer in 0.5 s; have the driver checked, "
         "or use the processor with --device cpu"
     )
-
-
-def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ToolFailed, match=r"^cannot be started: No such file or directory$"):
-        ask((str(tmp_path / "none"),), 1.0)
 
 
 def test_make_asks_the_same_questions() -> None:

@@ -9,10 +9,11 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from hashlib import sha256
+from itertools import count
 from operator import getitem
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from tests.aiperf.commands.typed import Typed
 from tests.aiperf.inference.kept_run import kept_run
 from tests.house.tree import ROOT
 from tests.journals import IMAGENET, Machine, Scene, told, write_run
+from tests.tables import ComesTo
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
 
@@ -266,117 +268,63 @@ def result(name: str, value: object, *keys: str) -> Callable[[RunFiles, int], No
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        (change("effective_min_duration_ms", "999"), "is 999, and MLPerf requires at least 1000; run"),
-        (change("effective_min_duration_ms", "600000"), "has another length than `infer` asked for; run"),
-        (change("loadgen_version", '"6.0.18"', "accuracy"), "is of another version of LoadGen than"),
-        (change("qsl_reported_total_count", "49999"), "is 49999, and MLPerf requires 50000; run"),
-        (written("user.conf", ""), "user.conf does not have the settings of the logs next to it; run"),
-        (
-            written("accuracy/mlperf_log_accuracy.json", "[]"),
-            "has answers for 0 samples, not for each of 50,",
-        ),
-        (result("offline", 2000, "tensor_ops"), "another network was measured than that of the journal; run"),
-        (change("effective_performance_sample_count", "1023"), "is 1023, and MLPerf requires at least 1024;"),
-        (change("effective_schedule_rng_seed", "7"), "is 7, and MLPerf requires 16159082839903944936; run"),
-        (change("result_validity", '"INVALID"'), "result_validity is 'INVALID', and MLPerf requires 'VALID'"),
-        (
-            change("effective_accuracy_sample_count", "49999", "accuracy"),
-            "is 49999, and MLPerf requires 50000",
-        ),
-        (lambda files, number: files.inference(number, "offline").unlink(), "no result of offline"),
-        (result("multi-stream", None, "accuracy"), "-multi-stream.json has no accuracy; run `aiperf-hpc "),
-        (
-            result("offline", 9999, "accuracy", "found", "correct"),
-            "-offline.json: the accuracy is not that",
-        ),
-        (result("offline", "Abacus 9", "device"), "measured on different devices or with different software"),
-    ],
-)
-def test_results_that_are_no_submission_are_refused(
-    changed: Callable[[RunFiles, int], object],
-    why: str,
-    measured: RunFiles,
-    export: Callable[..., int],
-    typed: Typed,
-    tmp_path: Path,
-) -> None:
-    shutil.copytree(measured.directory, tmp_path / "copy")
-    files = RunFiles(tmp_path / "copy")
-    number = int(next(files.inference_directory.glob("*-offline.json")).name.partition("-")[0])
-    changed(files, number)
-    assert export(files.directory) == 1
-    assert why in typed.err
-    assert typed.err.count("\n") == 1
-    assert not (tmp_path / "submission").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_folder_that_is_not_empty_is_refused(
-    measured: RunFiles, export: Callable[..., int], typed: Typed, tmp_path: Path
-) -> None:
-    (tmp_path / "submission").mkdir()
-    (tmp_path / "submission" / "file").touch()
-    assert export(measured.directory) == 1
-    assert f"{tmp_path}/submission is not empty; remove it or choose another folder" in typed.err
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        (dict.fromkeys(ASKED[1:], "N/A"), "the system description lacks host_processor_model_name; add them"),
-        (dict.fromkeys((*ASKED, "accelerator_model_name"), "N/A"), "accelerator_model_name is 'N/A', but "),
-        ({"host_color": "blue"}, "unknown field 'host_color'"),
-    ],
-)
-def test_a_description_that_does_not_fit_is_refused(
-    given: dict[str, str],
-    why: str,
+def test_results_and_descriptions_that_are_no_submission_are_refused(
     measured: RunFiles,
     export: Callable[..., int],
     typed: Typed,
     system: Path,
+    tmp_path: Path,
+    comes_to_what_was_read: ComesTo,
 ) -> None:
-    system.write_text(json.dumps(given))
-    assert export(measured.directory) == 1
-    assert why in typed.err
-    assert typed.err.count("\n") == 1
+    copies = (RunFiles(tmp_path / f"copy-{number}") for number in count())
+    number = int(next(measured.inference_directory.glob("*-offline.json")).name.partition("-")[0])
+
+    def refused(directory: Path) -> str:
+        assert export(directory) == 1
+        assert typed.err.count("\n") == 1
+        text = re.sub(r"(?<=[ `])/\S*/", "", typed.err.strip().partition("; known")[0])
+        return re.sub(r"infer \S+ \d+|(?<=measured )'[^']+'", "…", text).replace(f"{number}-", "")
+
+    def changed(change: Callable[[RunFiles, int], object]) -> str:
+        shutil.copytree(measured.directory, (files := next(copies)).directory)
+        change(files, number)
+        text = refused(files.directory)
+        assert not (tmp_path / "submission").exists()
+        return text
+
+    def described(given: Mapping[str, str]) -> str:
+        honest = system.read_text()
+        system.write_text(json.dumps(given))
+        text = refused(measured.directory)
+        system.write_text(honest)
+        return text
+
+    def into_a_folder_with_a_file() -> str:
+        (tmp_path / "submission").mkdir()
+        (tmp_path / "submission" / "file").touch()
+        return refused(measured.directory)
+
+    names = {
+        "changed": changed,
+        "described": described,
+        "into_a_folder_with_a_file": into_a_folder_with_a_file,
+    }
+    comes_to_what_was_read("refused_results.txt", {**globals(), **names})
 
 
-def test_other_runs_are_refused(export: Callable[..., int], typed: Typed, tmp_path: Path) -> None:
-    digits = journals.write_run(tmp_path / "digits", told(Scene()))
-    assert export(digits.directory) == 1
-    assert "MLPerf's resnet is of ImageNet-1k, and classes is 10" in typed.err
-    assert export(ROOT / "tests" / "recorded" / "language") == 1
-    assert "is a run of language; MLPerf's resnet is of ImageNet-1k" in typed.err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "why"),
-    [
-        (("--division", "closed"), 1, "closed division fixes the network"),
-        (("--organization", "Example University"), 1, "--organization 'Example University' names a folder"),
-        (("--platform", ".."), 1, "--platform '..' names a folder"),
-        (("--organization", ""), 1, "give --organization"),
-        (("--author", "A"), 2, "--author is only for --dawnbench"),
-    ],
-)
-def test_options_that_cannot_be(
-    words: tuple[str, ...], code: int, why: str, export: Callable[..., int], typed: Typed, tmp_path: Path
+def test_other_runs_are_refused_and_options_that_cannot_be(
+    export: Callable[..., int], typed: Typed, tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    digits = journals.write_run(tmp_path / "digits", told(Scene()))
-    assert export(digits.directory, *words) == code
-    assert why in typed.err
+    digits = journals.write_run(tmp_path / "digits", told(Scene())).directory
 
+    def answer(directory: Path, *words: str) -> tuple[int, str]:
+        code = export(directory, *words)
+        return code, re.sub(r" /\S*/", " ", typed.err.splitlines()[-1])
 
-def test_a_folder_and_a_description_are_asked_for(typed: Typed, system: Path, tmp_path: Path) -> None:
-    digits = journals.write_run(tmp_path / "digits", told(Scene()))
-    assert typed("export", digits.directory, "--mlperf-inference", *ENTRY, "--system", system) == 1
-    assert "an MLPerf Inference submission needs --system FILE and -o FOLDER" in typed.err
-    assert typed("export", digits.directory, "--csv", "--system", system) == 2
-    assert "--system is only for --mlperf-inference" in typed.err
+    def without(*words: str) -> tuple[int, str]:
+        """Without a description or a folder."""
+        return typed("export", digits, *words), typed.err.splitlines()[-1]
+
+    language = ROOT / "tests" / "recorded" / "language"
+    names = {"answer": answer, "without": without, "digits": digits, "language": language, "ENTRY": ENTRY}
+    comes_to_what_was_read("refused_exports.txt", names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from analysis.submissions.verify import Checked, checked
 from tests.aiperf.rules.forged import found
 from tests.analysis.packages import make
 from tests.journals import CIFAR, Machine, resized, write_run
+from tests.tables import ComesTo
 
 ABACUS = """
 ["Abacus 9"]
@@ -26,9 +26,7 @@ source = "Abacus 9 data sheet, 2026, table 2"
 
 
 def test_a_wrong_file_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("peaks.toml")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -27,6 +28,7 @@ from analysis.submissions.verify import checked
 from tests.analysis.packages import contents, make, packed, resealed
 from tests.analysis.submissions.notarising import Office, content, notarise, with_weights
 from tests.journals import Scene, Timed, replayed, told, within
+from tests.tables import ComesTo
 
 RUN = with_weights(told(Scene(minutes=2.0, groups=1, epochs=10, out_of_memory=frozenset({2}))))
 TWO_LEGS = with_weights(told(Scene(minutes=2.0, groups=1, epochs=10, killed_at=70.0)))
@@ -53,42 +55,6 @@ def seen(files: RunFiles, office: Office) -> str:
 
 
 WHOLE = "notarised by HPC list"
-HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
-    "as planned": (RUN, {}, f"{WHOLE}; spot checks: 8 of 8 there"),
-    "two legs, the first of which was killed": (TWO_LEGS, {}, f"{WHOLE}; spot checks: 8 of 8 there"),
-    "three trials": (FEW, {}, f"{WHOLE}; spot checks: 3 of 3 there"),
-    "the notary was away for a minute, twice": (
-        RUN,
-        {"is_there": lambda t: not (15 < t < 65 or 70 < t < 120)},
-        f"{WHOLE}; spot checks: 8 of 8 there",
-    ),
-    "for more than two minutes": (
-        LONG,
-        {"is_there": lambda t: not 100 < t < 300},
-        rf"{WHOLE}; spot checks: (?:8 of 8 there|[0-7] of 8 there, [1-8] skipped \(late\))",
-    ),
-    "there only in the beginning": (
-        RUN,
-        {"is_there": lambda t: t < 60},
-        r"notarised by HPC list until line \d+ of \d+: .*; spot checks: 8 of 8 there",
-    ),
-    "not there": (RUN, {"is_there": lambda t: False}, "not notarised: no notary gave it a nonce"),
-}
-
-
-@pytest.mark.parametrize("name", HONEST)
-def test_an_honest_run_has_the_weights_that_the_signatures_choose(
-    name: str, office: Office, tmp_path: Path
-) -> None:
-    """The run decides answer by answer, a validator at once."""
-    run, how, expected = HONEST[name]
-    files = notarise(office, tmp_path / "run", run, **how)
-    found = seen(files, office)
-    assert re.fullmatch(expected, found), found
-    assert not list(files.weights_directory.glob("[0-9].safetensors")), "the search has dropped them"
-    wanted = {each.ending.trial for each in chosen_in(files, read_run(files)) if not each.is_late}
-    assert wanted <= set(files.spot_checked())
-    assert len(files.spot_checked()) <= 8 or "until line" in expected
 
 
 def test_weights_that_nobody_could_keep_so_long_are_skipped_and_not_missing(
@@ -223,38 +189,38 @@ def drawn_again(files: RunFiles) -> None:
     path.write_text("".join(answers))
 
 
-CUT = r"(?:notarised by HPC list until line|not notarised: )(?!.*spot checks).*"
-"""Nothing that was signed after the change chooses anything."""
-FORGED: Mapping[str, tuple[Callable[[RunFiles], None], str]] = {
-    "a file is missing": (missing, f"{WHOLE}; spot checks: 7 of 8 there, 1 missing"),
-    "a file is another": (replaced, f"{WHOLE}; spot checks: 7 of 8 there, 1 replaced"),
-    "two files are exchanged": (swapped, f"{WHOLE}; spot checks: 6 of 8 there, 2 replaced"),
-    "a file that nobody chose": (one_too_many, f"{WHOLE}; spot checks: 8 of 8 there"),
-    "a trial has other weights in the journal too": (
-        changed(lambda event: within(event, weights="ab" * 32)),
-        CUT,
-    ),
-    "is said to have kept none": (changed(lambda event: within(event, weights="")), CUT),
-    "is said to have failed": (
-        changed(lambda event: within(event, weights="", kept=None, state=State.FAILED, reason="no")),
-        CUT,
-    ),
-    "is left out": (changed(lambda event: None), CUT),
-    "the answers that chose are left out": (without_answers, r"(?:notarised by .* until|not notarised).*"),
-    "the signature that chose is another": (drawn_again, r"(?:notarised by .* until|not notarised).*"),
-}
-
-
-@pytest.mark.parametrize("name", FORGED)
-def test_a_chosen_trial_cannot_be_exchanged_after_the_signature(
-    name: str, signed: tuple[Office, RunFiles], tmp_path: Path
+def test_an_honest_run_has_the_weights_that_the_signatures_choose_and_none_is_exchanged_afterwards(
+    signed: tuple[Office, RunFiles], tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    (office, run), (forge, expected) = signed, FORGED[name]
-    copytree(run.directory, tmp_path / "run")
-    files = RunFiles(tmp_path / "run")
-    forge(files)
-    found = seen(files, office)
-    assert re.fullmatch(expected, found), found
+    """The run decides answer by answer, a validator at once."""
+    office, run = signed
+    folders = (tmp_path / f"{number}" for number in count())
+
+    def honest(run: list[Timed], **how: Any) -> str:
+        notary = Office((folder := next(folders)) / "office")
+        files = notarise(notary, folder / "run", run, **how)
+        assert not list(files.weights_directory.glob("[0-9].safetensors")), "the search has dropped them"
+        wanted = {each.ending.trial for each in chosen_in(files, read_run(files)) if not each.is_late}
+        assert wanted <= set(files.spot_checked())
+        found = seen(files, notary)
+        assert len(files.spot_checked()) <= 8 or " until line" in found
+        return re.sub(" until line [^;]*", " until a line", found)
+
+    def forged(forge: Callable[[RunFiles], None]) -> str:
+        files = RunFiles(copytree(run.directory, next(folders)))
+        forge(files)
+        return seen(files, office)
+
+    def held(forge: Callable[[RunFiles], None]) -> bool:
+        """To the end."""
+        return forged(forge).partition(";")[0] == WHOLE
+
+    def cut(forge: Callable[[RunFiles], None]) -> bool:
+        """Nothing that was signed after the change chooses anything."""
+        return "spot checks" not in forged(forge) and not held(forge)
+
+    names = {"honest": honest, "forged": forged, "held": held, "cut": cut, "State": State, "within": within}
+    comes_to_what_was_read("spot_checks.txt", {**globals(), **names})
 
 
 def test_a_run_that_records_no_hashes_of_weights_escapes_nothing(office: Office, tmp_path: Path) -> None:

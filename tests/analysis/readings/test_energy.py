@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from analysis.submissions.archive import read_archive
 from analysis.submissions.verify import checked
 from tests.analysis.packages import contents, make, packed, resealed
 from tests.journals import CIFAR, Machine, resized, write_run
+from tests.tables import ComesTo
 
 DEVICES = Machine(groups=2, devices_per_group=2, watts=300.0)
 SALT = "5a" * 32
@@ -132,8 +133,7 @@ def test_a_package_carries_it_with_its_hash_and_computes_it_again(run: RunFiles,
 
 
 def test_gaps_and_contradictions_are_unknown_with_the_reason(
-    run: RunFiles,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    run: RunFiles, comes_to_what_was_read: ComesTo
 ) -> None:
     """A sample is missing where it is empty; 4 s apart is near enough for a leg of 30 s, 6 s is not. Each
     node has a meter of its own, or all have one together."""
@@ -178,9 +178,7 @@ def test_a_node_s_own_meter_is_its_energy_and_its_processors_are_not(run: RunFil
 
 
 def test_a_file_that_is_no_record_of_power_is_refused_in_one_line(
-    run: RunFiles,
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    run: RunFiles, tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
     """By the command, which keeps nothing; and where it was put by hand, no energy is read."""
 

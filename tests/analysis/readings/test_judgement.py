@@ -20,18 +20,10 @@ from aiperf.rules.rule import Outcome
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
 from aiperf.wire.trial import State
-from aiperf.wording import rate
 from analysis.exports.summary import status_text, summary_text
 from analysis.readings import judgement as module
 from analysis.readings import validation
-from analysis.readings.conclusion import (
-    LOSSES_SHOWN,
-    GroupHealth,
-    conclusion,
-    group_health,
-    groups_text,
-    losses_text,
-)
+from analysis.readings.conclusion import GroupHealth, conclusion, group_health, groups_text, losses_text
 from analysis.readings.judgement import Judged, examine, glance, read_run
 from analysis.readings.outliers import Outlier, outliers
 from analysis.readings.progress import progress
@@ -40,6 +32,7 @@ from analysis.readings.score_figures import ERROR, RATE, figures
 from analysis.readings.trial_rows import TrialRow, line_of_descent, most_telling, rows
 from nas.ops import OPS
 from tests.journals import Scene, told, write_run
+from tests.tables import ComesTo
 
 
 @pytest.fixture
@@ -171,13 +164,6 @@ def test_of_a_bound_it_is_said_that_it_is_one(judged: Judged) -> None:
         )
 
 
-def test_shares_differ_by_points_and_rates_by_per_cent() -> None:
-    assert (ERROR.change(0.5, 0.25), RATE.change(2.0, 1.0)) == ("−25.00 points", "−50.00 %")
-    assert (ERROR.change(0.0, 0.25), RATE.change(0.0, 1.0)) == ("+25.00 points", "")
-    assert (ERROR.change(None, 0.25), RATE.change(1.0, None)) == ("", "")
-    assert (ERROR.change(0.00018, 0.0002), RATE.change(120.0, 120.0 + 3e-14)) == ("+0.0020 points", "0.00 %")
-
-
 def row(number: int, parent: int | None = None, error: float | None = 0.5) -> TrialRow:
     return TrialRow(number, parent, (), State.COMPLETE, "", error, 10, 5, 0, 1, "", 1, 8, 0.1, 100, 0.0, 1.0)
 
@@ -238,21 +224,6 @@ def lost(*reasons: tuple[int, str]) -> Replay:
     return found
 
 
-def test_each_loss_is_told_with_its_reason_and_who_came_back() -> None:
-    run = lost((0, "rank 1 on n1 is dead"), (1, "said nothing for 61 s"), (0, "dead again"))
-    assert losses_text(run) == [
-        "group 0: rank 1 on n1 is dead; it was restarted",
-        "group 1: said nothing for 61 s; it was restarted",
-        "group 0: dead again",
-    ]
-    assert losses_text(lost()) == []
-    many = losses_text(lost(*((group, "gone") for group in range(2, 9))))
-    assert many == [*(f"group {group}: gone" for group in range(2, 2 + LOSSES_SHOWN)), "and 2 more"]
-    run = lost((3, "gone"))
-    run.add(3.0, LegBegan(1, "", (), ((1,),)))
-    assert losses_text(run) == ["leg 0, group 3: gone"]
-
-
 def test_the_result_and_the_status_say_who_was_lost(judged: Judged) -> None:
     reason = "group 3: node0004 does not answer any more"
     result = summary_text(judged)
@@ -263,41 +234,35 @@ def test_the_result_and_the_status_say_who_was_lost(judged: Judged) -> None:
     assert " 0 lost; 1 attempt lost and repeated; " in result
 
 
-DEVICES = "8 × NVIDIA A100-SXM4-80GB on 4 hosts"
-
-
 def said(judged: Judged, system: str = "", validated: bool = True) -> str:
     health = group_health(judged.replay, outliers(judged.replay))
     return conclusion(judged.replay, judged.score, judged.verdict, validated, health, system)
 
 
-def test_a_run_is_told_in_one_sentence(judged: Judged) -> None:
-    ops = rate(judged.score.ops_per_second)
-    rest = f"sustained {ops} over 3 minutes; the run is VALID, class smoke; of 4 groups, 1 was lost."
-    assert said(judged) == f"{DEVICES} {rest}"
-    assert said(judged, "Cluster X") == f"Cluster X ({DEVICES}) {rest}"
-    assert "; the run has not been validated yet; of 4" in said(judged, validated=False)
+def test_a_run_is_told_in_one_sentence_and_what_is_no_result_is_not_told_as_one(
+    judged: Judged, comes_to_what_was_read: ComesTo
+) -> None:
+    """Slow groups are counted with those of slow ranks: ranks 1 and 2 are group 0, rank 3 is of group 1. Each
+    loss is told with its reason and who came back. Shares differ by points, and rates by per cent."""
 
+    def lacks(answer: Answer, text: str) -> Judged:
+        return replace(judged, verdict=replace(judged.verdict, shortfall=Shortfall(answer, text)))
 
-def test_slow_groups_are_counted_with_those_of_slow_ranks(judged: Judged) -> None:
-    def slow(who: str) -> Outlier:
-        return Outlier(("n1",), ("x",), who, "before the span", 0.8, "slow")
+    def health(*slow: str) -> str:
+        slower = [Outlier(("n1",), ("x",), who, "before the span", 0.8, "slow") for who in slow]
+        return groups_text(group_health(judged.replay, slower))
 
-    # Ranks 1 and 2 are group 0, rank 3 is of group 1.
-    found = group_health(judged.replay, [slow(who) for who in ("rank 1", "rank 2", "group 0", "rank 3")])
-    assert found == GroupHealth(total=4, slow=2, lost=1, back=0)
-    assert groups_text(found) == "4, of these 2 slow and 1 lost"
-    assert groups_text(GroupHealth(4, 0, 0, 0)) == "4"
-
-
-def test_what_is_no_result_is_not_told_as_one(judged: Judged) -> None:
     findings = tuple(replace(one, outcome=Outcome.FAILED) for one in judged.verdict.findings)
     invalid = replace(judged, verdict=replace(judged.verdict, findings=findings))
-    assert "; the run is INVALID, and the figure must not be used; " in said(invalid)
-    lacks = Shortfall(Answer.NO_RESULT, "no network was tested")
-    nothing = replace(judged, verdict=replace(judged.verdict, shortfall=lacks))
-    assert said(nothing, "Cluster X") == f"The run of Cluster X on {DEVICES} has no result."
-    begun = replace(
-        judged, verdict=replace(judged.verdict, shortfall=Shortfall(Answer.INCOMPLETE, "it goes on"))
-    )
-    assert " over 3 minutes so far; the run is INCOMPLETE; of 4 groups" in said(begun)
+    again = lost((3, "gone"))
+    again.add(3.0, LegBegan(1, "", (), ((1,),)))
+    names = {
+        "judged": judged,
+        "invalid": invalid,
+        "lacks": lacks,
+        "health": health,
+        "again": again,
+        "Answer": Answer,
+    }
+    readings = {"losses_text": losses_text, "groups_text": groups_text, "ERROR": ERROR, "RATE": RATE}
+    comes_to_what_was_read("sentences.txt", {**globals(), **names, **readings, "GroupHealth": GroupHealth})

@@ -35,6 +35,7 @@ from nas.seeds import resnet50
 from nas.text_seeds import TEXT_SEEDS, gpt_4x128
 from tests.analysis.readings.test_outliers import measured
 from tests.journals import Scene, told
+from tests.tables import ComesTo
 
 MACHINE = Machine(
     device="NVIDIA H200",
@@ -62,24 +63,18 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         read_limits(path, ("fp32",))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "No such file"),
-        ("[1]", "is not an output of `aiperf-hpc peak -o`"),
-        ("nonsense", "is not an output of `aiperf-hpc peak -o`"),
-        (machine_json(replace(MACHINE, products=())), "bf16 or fp16 was not measured, only nothing"),
-        *(
-            (machine_json(replace(MACHINE, copy=Rate(rate, rate, 0.0))), r"peak.json: ")
-            for rate in (0.0, -1.0, math.nan, math.inf)
-        ),
-    ],
-)
-def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
-    if text is not None:
-        (tmp_path / "peak.json").write_text(text)
-    with pytest.raises(AiperfError, match=words):
-        read_limits(tmp_path / "peak.json", ("bf16", "fp16"))
+def test_what_is_no_such_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("peak.json")
+
+    def read(text: str | None) -> Limits:
+        if text is not None:
+            path.write_text(text)
+        return read_limits(path, ("bf16", "fp16"))
+
+    comes_to_what_was_read("refused_limits.txt", {**globals(), "read": read, "math": math})
 
 
 def test_the_limits_of_a_run_are_the_median_of_its_ranks() -> None:

@@ -15,10 +15,11 @@ from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate
 from analysis.readings.devices import slow_text
 from analysis.readings.judgement import read_run
-from analysis.readings.outliers import outlier_text, outliers
+from analysis.readings.outliers import outliers
 from analysis.readings.robust import below
 from analysis.readings.usage import DeviceUse, Usage
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
+from tests.tables import ComesTo
 
 
 def measured(products: Sequence[float], spread: float = 0.005, copies: Sequence[float] = ()) -> Replay:
@@ -41,29 +42,15 @@ def names(replay: Replay) -> list[str]:
     return [found.who for found in outliers(replay)]
 
 
-def test_a_slow_rank_is_named_with_its_host_and_device_and_by_how_much() -> None:
-    (found,) = outliers(measured([7.0e14, 7.01e14, 5.0e14, 6.98e14]))
-    assert outlier_text(found) == (
-        "rank 3 on node3 (NVIDIA H200): 28 % below the median in matrix products, 500.0 TOPS against "
-        "699.0 TOPS, before the span"
-    )
+def slow(replay: Replay) -> list[str]:
+    return slow_text(outliers(replay), replay)
 
 
-@pytest.mark.parametrize(
-    "products",
-    [
-        [100.0, 100.0, 96.0, 100.0],  # not five per cent
-        [100.0, 90.0, 110.0, 80.0, 120.0],  # all differ
-        [100.0, 100.0, 130.0, 100.0],  # nobody complains of a fast one
-    ],
-)
-def test_these_are_no_outliers(products: list[float]) -> None:
-    assert names(measured(products)) == []
-
-
-def test_a_rank_whose_own_windows_scatter_is_not_named_for_that() -> None:
-    assert names(measured([100.0, 100.0, 90.0, 100.0], spread=0.001)) == ["rank 3"]
-    assert names(measured([100.0, 100.0, 90.0, 100.0], spread=0.05)) == []
+def test_a_slow_rank_is_named_with_its_host_and_device_and_by_how_much(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    """Nobody says that nobody was slow where nobody can tell."""
+    comes_to_what_was_read("outliers.txt", globals())
 
 
 def test_ranks_are_compared_with_the_threads_that_all_were_measured_with() -> None:
@@ -109,12 +96,6 @@ def test_its_sensors_are_evidence() -> None:
     (found,) = outliers(replay, Usage(tuple(uses), ""))
     assert found.devices == ("NVIDIA H200 GPU-3",)
     assert found.evidence.endswith("; clock 1.200 GHz against 1.900 GHz; held back for 0:42 by: temperature")
-
-
-def test_nobody_says_that_nobody_was_slow_where_nobody_can_tell() -> None:
-    told = "unknown (fewer than four ranks cannot be compared)"
-    assert slow_text((), measured([100.0, 100.0, 50.0])) == [told]
-    assert slow_text((), measured([100.0, 100.0, 100.0, 100.0])) == ["no outliers"]
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 8, 64, 512])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +15,7 @@ from analysis.readings.profile import Profile, kinds
 from analysis.readings.profile_spans import Span, spans
 from nas.ops import TENSOR_OPS
 from tests.analysis.readings.recorded_step import GRAPH, RECORDED, events
+from tests.tables import ComesTo
 
 NODES = [node.name for node in GRAPH.nodes]
 
@@ -118,60 +117,22 @@ def test_nanosecond_by_nanosecond(found: Events) -> None:
         assert +by_length == +wanted
 
 
-@pytest.mark.parametrize(("number", "node"), [(9, ""), (11, "conv"), (15, "classifier"), (16, "loss")])
-def test_a_number_between_two_nodes_is_the_first_ones(number: int, node: str) -> None:
-    one = replace(
-        events(),
-        names=("step", "autograd::engine::evaluate_function: XBackward0"),
-        name=(0, 1),
-        begin=(0, 0),
-        end=(5, 5),
-        sequence=(-1, number),
-    )
-    (found,) = spans(one, NODES)
-    assert found.node == node
+def kind(operation: str, phase: str = "backward", beside: int = 0) -> list[tuple[str, int]]:
+    """Kinds of five nanoseconds of an operation, of which so many are beside a collective."""
+    return list(kinds(Span(5, phase, "", operation, opens=True, beside=beside)))
+
+
+def node_of(number: int) -> str:
+    """The node of an operation of the backward pass with this number; between two it is the first one."""
+    names = ("step", "autograd::engine::evaluate_function: XBackward0")
+    (found,) = spans(Events(names, (0, 1), (0, 0), (5, 5), (-1, number), events().layers), NODES)
+    return found.node
+
+
+def test_the_kind_and_the_node_of_an_operation(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("kinds.txt", globals())
     alone = Events(("step",), (0,), (0,), (7,), (-1,), (0,))
     assert spans(alone, []) == [Span(7, "between phases", "", "step", opens=True, beside=0)]
-
-
-KINDS = {
-    "attention": ["aten::scaled_dot_product_attention", "ScaledDotProductFlashAttentionForCpuBackward0"],
-    "convolution": ["aten::conv2d", "aten::mkldnn_convolution", "ConvolutionBackward0"],
-    "normalisation": ["aten::native_batch_norm", "NativeBatchNormBackward0", "aten::native_layer_norm"],
-    "pooling and means": ["aten::max_pool2d_with_indices", "AvgPool2DBackward0", "aten::mean"],
-    "loss": ["aten::_log_softmax_backward_data", "NllLossBackward0", "aten::cross_entropy_loss"],
-    "embedding": ["aten::embedding_dense_backward", "EmbeddingBackward0"],
-    "matrix product": ["aten::addmm", "aten::mm", "aten::bmm", "AddmmBackward0", "aten::linear"],
-    "activation": ["aten::relu_", "aten::threshold_backward", "SiluBackward0", "aten::clamp_min_"],
-    "copy and cast": ["aten::copy_", "aten::to", "aten::_to_copy", "ToCopyBackward0", "aten::cat"],
-    "allocation and fill": ["aten::empty_strided", "aten::zero_", "aten::resize_", "aten::fill_"],
-    "view": ["aten::t", "TBackward0", "aten::transpose", "aten::as_strided", "detach", "aten::select"],
-    "sorting and indexing": ["aten::argsort", "aten::topk", "aten::index_select", "aten::gather"],
-    "sum": ["aten::sum"],
-    "element-wise": ["aten::add_", "aten::mul", "AddBackward0", "PowBackward0", "aten::rsqrt"],
-    "other": ["aten::something_new"],
-    "autograd engine": ["autograd::engine::evaluate_function: Mm0", "torch::autograd::AccumulateGrad"],
-    "all-reduce": ["c10d::allreduce_"],
-    "Python": ["phase: forward", "node: aten", "step", "DistributedDataParallel.forward"],
-}
-
-
-def test_the_kind_of_an_operation_by_its_name() -> None:
-    found = {
-        name: list(kinds(Span(5, "backward", "", name, opens=True, beside=0)))
-        for names in KINDS.values()
-        for name in names
-    }
-    assert found == {name: [(kind, 5)] for kind, names in KINDS.items() for name in names}
-    for phase in ("load", "optimizer"):  # which are kinds
-        assert list(kinds(Span(5, phase, "", "aten::mul", opens=True, beside=0))) == [(phase, 5)]
-
-
-def test_a_step_that_waits_for_a_collective() -> None:
-    waiting = Span(5, "backward", "", "phase: backward", opens=True, beside=3)
-    assert list(kinds(waiting)) == [("all-reduce", 3), ("Python", 2)]
-    working = Span(5, "backward", "", "aten::mm", opens=True, beside=3)
-    assert list(kinds(working)) == [("matrix product", 5)]
 
 
 FOUND = Profile.of(RECORDED)

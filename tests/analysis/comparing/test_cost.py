@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf, sqrt
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from aiperf.wire.trial import State
 from aiperf.wording import percent
 from analysis.comparing.comparison import table_text
 from analysis.comparing.cost import REACHED, RunCost, cost, cost_table, cost_text, whole_table
-from analysis.comparing.spread import Summed, median, olympic, variation
+from analysis.comparing.spread import median, olympic, variation
 from analysis.pages.comparisons import cost_html
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.svg import inline
@@ -29,6 +28,7 @@ from analysis.readings.usage import read_usage
 from launch.price import Price
 from tests.analysis.comparing.test_acceptance import seeded
 from tests.journals import CIFAR, RELEASE_SECONDS, Machine, Scene, Timed, resized, told, within, write_run
+from tests.tables import ComesTo
 
 PRICE = Price(12.5, "USD")
 
@@ -252,38 +252,9 @@ def test_what_makes_no_mean_is_refused(runs: list[Judged], tmp_path: Path) -> No
             cost([runs[0], other], 0.5, None)
 
 
-FIVE = (30.0, 10.0, 20.0, 80.0, 40.0)
-
-
-NEVER = (30.0, 10.0, 20.0, inf, 40.0)  # one that never got there is the slowest
-TWICE = (30.0, inf, 20.0, inf, 40.0)
-DEVIATION = sqrt((6**2 + 26**2 + 16**2 + 44**2 + 4**2) / 4)  # around 36
-
-
-@pytest.mark.parametrize(
-    ("reading", "values", "found"),
-    [
-        (median, FIVE, Summed(30.0)),
-        (olympic, FIVE, Summed((30.0 + 20.0 + 40.0) / 3)),  # without 10 and 80
-        (variation, FIVE, Summed(DEVIATION / 36.0)),
-        (median, NEVER, Summed(30.0)),
-        (olympic, NEVER, Summed((20.0 + 30.0 + 40.0) / 3)),
-        (variation, NEVER, Summed(None, "1 not reached")),
-        (median, TWICE, Summed(40.0)),
-        (olympic, TWICE, Summed(None, "invalid: 2 not reached")),
-        (variation, TWICE, Summed(None, "2 not reached")),
-        (median, (1.0, inf), Summed(None, "not reached")),
-        (median, (inf,), Summed(None, "not reached")),
-        (olympic, (1.0, 2.0), Summed(None, "needs 3 runs")),
-        (variation, (1.0,), Summed(None, "needs 2 runs")),
-        (variation, (0.0, 0.0), Summed(None, "needs 2 runs")),
-    ],
-)
-def test_the_sum_of_some_runs(
-    reading: Callable[[Sequence[float]], Summed], values: tuple[float, ...], found: Summed
-) -> None:
-    assert reading(values).value == pytest.approx(found.value)
-    assert reading(values).why_not == found.why_not
+def test_the_sum_of_some_runs(comes_to_what_was_read: ComesTo) -> None:
+    names = {"median": median, "olympic": olympic, "variation": variation, "inf": inf}
+    comes_to_what_was_read("sums.txt", names)
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=3, max_size=12), st.randoms())

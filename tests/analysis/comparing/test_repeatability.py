@@ -32,6 +32,7 @@ from analysis.comparing.repeatability import (
 from analysis.comparing.repeatability_text import read_spread, spread_json, spread_text
 from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
+from tests.tables import ComesTo
 
 ONE, TWO = "bf16, 1 thread, fused steps", "bf16, 2 threads, fused steps"
 
@@ -88,23 +89,13 @@ def test_what_is_written_is_read_again_and_holds_what_is_shown() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"{", "Expecting property name"),
-        (b"[]", "it has no form aiperf-hpc/spread/1"),
-        (spread_json(SEVEN).replace('"error": 0.036', '"errors": 0.036').encode(), "run 'a' does not have"),
-        (spread_json(SEVEN).replace('"minutes": 1.0,', "").encode(), "lacks minutes"),
-        (json.dumps({"form": "aiperf-hpc/spread/1", "spread": None}).encode(), "RepeatedRuns"),
-    ],
-)
-def test_another_file_is_refused_in_one_line(content: bytes, why: str) -> None:
-    with pytest.raises(AiperfError) as error:
-        read_spread(content, "spread.json")
-    assert str(error.value).startswith("spread.json is not a spread: ")
-    assert why in str(error.value)
-    assert str(error.value).endswith("; `aiperf-hpc spread RUN... --json` writes one")
-    assert "\n" not in str(error.value)
+def test_another_file_is_refused_in_one_line(comes_to_what_was_read: ComesTo) -> None:
+    names = {
+        "read": lambda content: read_spread(content, "spread.json"),
+        "spread_json": spread_json,
+        "json": json,
+    }
+    comes_to_what_was_read("refused_spreads.txt", {**globals(), **names})
 
 
 @given(st.lists(st.floats(1.0, 1e3), min_size=2, max_size=8), st.booleans())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,36 +27,14 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     return examine(write_run(tmp_path_factory.mktemp("runs") / "simulated", timed))
 
 
-def test_the_entry_whole(digits: Judged, tmp_path: Path) -> None:
+def test_the_entry_whole(digits: Judged, tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
     assert digits.replay.tested is not None
-    trial, correct = digits.replay.tested.trial, digits.replay.tested.tally.numbers[1]
     entry = dawnbench(digits, "Example Site", "you@example.org", Price(2.0, "USD"))
-    paths = write_entry(entry, tmp_path / "new")
-    name = f"Example-Site_aiperf-hpc-trial{trial}_2xNVIDIA-H200-on-2-hosts_pytorch"
-    assert [path.name for path in paths] == [f"{name}.json", f"{name}.tsv"]
-    assert json.loads(paths[0].read_text(encoding="utf-8")) == {
-        "version": "v1.0",
-        "author": "Example Site",
-        "authorEmail": "you@example.org",
-        "framework": "PyTorch 2.13.0",
-        "model": f"aiperf-hpc 0.1.0, trial {trial} of a search",
-        "hardware": "2 × NVIDIA H200 on 2 hosts",
-        "costPerHour": 4.0,
-        "timestamp": "2026-01-01",
-        "misc": {
-            "task": "none of DAWNBench's",
-            "data": "scikit-learn's digits, as the preset splits them",
-            "accuracies of the TSV": "of the best so far, on 400 validation images",
-            "test top1Accuracy": 100 * (correct / 1197),
-            "test top5Accuracy": 100 * 1190 / 1197,
-            "test images": 1197,
-            "nodes": 2,
-            "epoch": "passes over the training images by all networks of the search",
-            "run": "simulated",
-            "journal": digits.replay.last_chain,
-            "verdict": {"valid": True, "class": "smoke"},
-        },
-    }
+    record, table = write_entry(entry, tmp_path / "new")
+    name = f"Example-Site_aiperf-hpc-trial{digits.replay.tested.trial}_2xNVIDIA-H200-on-2-hosts_pytorch"
+    assert [record.name, table.name] == [f"{name}.json", f"{name}.tsv"]
+    text = record.read_text(encoding="utf-8").replace(digits.replay.last_chain, "the chain of the last line")
+    as_it_was_read(json.dumps(json.loads(text), indent=2, ensure_ascii=False) + "\n", "dawnbench.json")
 
 
 def test_the_first_row_at_an_accuracy_is_the_time_to_it(digits: Judged) -> None:

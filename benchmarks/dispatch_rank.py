@@ -21,7 +21,8 @@ from aiperf.ranks import relay
 from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.link import Waited
 from aiperf.ranks.relay import Post
-from aiperf.wire.messages import Assign, Finished, FromGroup, ToGroup
+from aiperf.wire.messages import Assign, ToGroup
+from aiperf.wire.reports import Finished, FromGroup
 from benchmarks.script import torchrun_variables
 
 

@@ -37,16 +37,17 @@ from aiperf.run.handler import Audience
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire import messages
+from aiperf.wire import messages, reports
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
-from aiperf.wire.messages import FromGroup, ToGroup, pack, unpack
+from aiperf.wire.messages import ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 from aiperf.wire.trial import Segment, State, StepBlock
 from benchmarks.script import head, row
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
 
-RATE = messages.Rate(1e14, 9e13, 0.01)
-READY = messages.Ready(
+RATE = reports.Rate(1e14, 9e13, 0.01)
+READY = reports.Ready(
     rank=1,
     host="node1",
     pid=1,
@@ -142,7 +143,7 @@ class Machine:
         at, _, group, message, then = heapq.heappop(self._coming)
         self._now = max(self._now, at)
         then()
-        if isinstance(message, messages.Finished):
+        if isinstance(message, reports.Finished):
             self._outcomes[group].append(at)
         data = pack(message)
         self._kind, self._since = type(message).__name__, process_time()
@@ -212,11 +213,11 @@ class Machine:
             wall = self.wall() + 1.0
             self._say(1.0, index, replace(READY, rank=where[0], host=where[1], wall_seconds=wall))
         elif isinstance(message, messages.MeasureCeiling):
-            self._say(1.0, index, messages.Ceiling(*where, "bf16", 2048, RATE, RATE, seed=RATE))
+            self._say(1.0, index, reports.Ceiling(*where, "bf16", 2048, RATE, RATE, seed=RATE))
         elif isinstance(message, messages.MeasureControl):
-            self._say(1.0, index, messages.Control(*where, 8, 5, 1.0, 40.0))
+            self._say(1.0, index, reports.Control(*where, 8, 5, 1.0, 40.0))
         elif isinstance(message, messages.CheckDevice):
-            self._say(1.0, index, messages.DeviceCheck(group.rank, (HASH,), 2, 1.0))
+            self._say(1.0, index, reports.DeviceCheck(group.rank, (HASH,), 2, 1.0))
         elif isinstance(message, messages.Release):
             self.block_seconds = message.block_seconds
         elif isinstance(message, messages.Assign):
@@ -234,7 +235,7 @@ class Machine:
         job = group.running = group.assigned.popleft() if group.assigned else None
         if job is not None:
             number = job.trial.number
-            self._say(0.001, index, messages.Started(number, job.attempt, HASH, 0.4))
+            self._say(0.001, index, reports.Started(number, job.attempt, HASH, 0.4))
             self._step(index, job, self.trial_seconds(number), 0)
 
     def _step(self, index: int, job: messages.Assign, left: float, blocks: int) -> None:
@@ -271,9 +272,9 @@ class Machine:
             group.running, state = None, State.STOPPED
         self._say(0.1, index, self._finished(job, state))
 
-    def _finished(self, job: messages.Assign, state: State) -> messages.Finished:
+    def _finished(self, job: messages.Assign, state: State) -> reports.Finished:
         """The last message of a trial."""
-        return messages.Finished(job.trial.number, job.attempt, state, "", weights=HASH, age_seconds=0.25)
+        return reports.Finished(job.trial.number, job.attempt, state, "", weights=HASH, age_seconds=0.25)
 
 
 @dataclass(frozen=True)

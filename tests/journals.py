@@ -63,7 +63,7 @@ from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.known_sets import DIGITS
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.formats import PRODUCTS
-from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
+from aiperf.wire.reports import NOTHING_KEPT, Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
 from aiperf.wire.trial import Segment, State, StepBlock
 from nas.graph import Graph
 from nas.ops import OPS, Ops

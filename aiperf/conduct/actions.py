@@ -13,13 +13,13 @@ from aiperf.wire.messages import (
     Assign,
     CheckDevice,
     Evaluate,
-    FromGroup,
     MeasureCeiling,
     MeasureControl,
     Observe,
     Quit,
     Release,
 )
+from aiperf.wire.reports import FromGroup
 from aiperf.wire.trial import State
 
 

@@ -22,21 +22,18 @@ from aiperf.proposing.engine_choice import Engines
 from aiperf.proposing.pace import Pace
 from aiperf.wire.messages import (
     Assign,
-    Ceiling,
     CheckDevice,
     Evaluate,
-    Fallback,
-    Finished,
     MeasureCeiling,
     MeasureControl,
     NextWanted,
     Observe,
     Quit,
     Release,
-    Started,
     Stop,
     ToGroup,
 )
+from aiperf.wire.reports import Ceiling, Fallback, Finished, Started
 from aiperf.wire.trial import State
 
 Answerable = MeasureCeiling | MeasureControl | CheckDevice | Evaluate

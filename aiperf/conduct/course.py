@@ -10,7 +10,8 @@ from aiperf.clock import moment
 from aiperf.conduct.actions import Action, Close, Keep, Say, Train, Validate
 from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
-from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
+from aiperf.wire.messages import Steps, Validated
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import Segment, State, StepBlock
 from nas.ops import OPS
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from aiperf.config import EAGER
 from aiperf.proposing.plan import Plan
 from aiperf.tasks.tally import Tally
-from aiperf.wire.messages import FromGroup, ToGroup
+from aiperf.wire.messages import ToGroup
+from aiperf.wire.reports import FromGroup
 from nas.graph import Graph
 
 

@@ -25,7 +25,7 @@ from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.hardware.device_names import visible_name
 from aiperf.host import variables
 from aiperf.host.cores import allowed_cores
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 from nas.bounded import system_text
 
 CPUINFO = Path("/proc/cpuinfo")

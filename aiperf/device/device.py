@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, memory_format
 
 from aiperf.errors import WorldError
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

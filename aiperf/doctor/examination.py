@@ -30,7 +30,8 @@ from aiperf.ranks.rank_options import SPREAD_ALONE, RankOptions
 from aiperf.wire.clocks import ROUND_TRIPS, ClockReading, RoundTrips
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
-from aiperf.wire.messages import AskTime, FromGroup, Quit, TimeOfDay, ToGroup, pack, unpack
+from aiperf.wire.messages import AskTime, Quit, TimeOfDay, ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 from nas.record import RecordError, decode, encode
 
 MASTER_SILENCE_SECONDS = 1800.0

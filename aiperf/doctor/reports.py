@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aiperf.config import Config
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import FromGroup
+from aiperf.wire.reports import FromGroup
 
 WAIT_SECONDS = 50.0
 """Default time limit of an examination in seconds. The limits of its parts hold for this one."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
 from aiperf.hardware.peak import Peak, listed
-from aiperf.wire.messages import Processor, Ready
+from aiperf.wire.reports import Processor, Ready
 
 MOST_OF_THE_PEAK = 1.25
 """Factor on the listed peak. Data sheets state it for a sustained clock; for a moment a device may run

@@ -19,7 +19,7 @@ from aiperf.journal.events import (
     NonceGiven,
     RankReady,
 )
-from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fabric, Fallback, Ready
+from aiperf.wire.reports import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fabric, Fallback, Ready
 from aiperf.wire.trial import Segment, State, Trial
 
 AFTER_LAST_LINE_SECONDS = 10.0

@@ -13,7 +13,7 @@ from typing import Any
 from aiperf.clock import duration, moment
 from aiperf.journal.events import RankAlike, RankReady
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import Ready
+from aiperf.wire.reports import Ready
 from nas.record import RecordError, decode_fields, encode
 
 FIELDS = tuple(field.name for field in fields(Ready))

@@ -17,7 +17,7 @@ from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
 from aiperf.tasks.tally import Tally
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import (
+from aiperf.wire.reports import (
     Ceiling,
     Control,
     DeviceCheck,

@@ -21,7 +21,7 @@ from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory
 from aiperf.journal.columns import Blocks, Pieces, Totals, ValidationRow, Validations
 from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
-from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
+from aiperf.wire.reports import NOTHING_KEPT, Evaluated, Ready
 from aiperf.wire.trial import State
 from nas.record import RecordError
 

@@ -18,7 +18,7 @@ from aiperf.journal.events import Began, BlockRow, Closed, ClosedRow, Dispatched
 from aiperf.journal.names import Names
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.tally import Tally
-from aiperf.wire.messages import Finished, Started
+from aiperf.wire.reports import Finished, Started
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Morphism
 from nas.ops import Ops

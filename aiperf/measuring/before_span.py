@@ -26,7 +26,7 @@ from aiperf.measuring.ceiling import (
 )
 from aiperf.measuring.training_step import RankWork, passes, place_network
 from aiperf.parallel.parallel import Parallel
-from aiperf.wire.messages import Ceiling, Rate, StepTime, TimedStep
+from aiperf.wire.reports import Ceiling, Rate, StepTime, TimedStep
 
 SHARES: Mapping[str, float] = {"network": 0.6, "products": 0.3, "copy": 0.1}
 """Division of a CPU's time budget for its ceilings."""

@@ -23,7 +23,7 @@ from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.errors import WorldError
 from aiperf.parallel.parallel import Parallel
-from aiperf.wire.messages import Rate
+from aiperf.wire.reports import Rate
 
 SIDES: Mapping[str, Sequence[int]] = {
     # From the smallest up: an emulated format is fastest there, and takes minutes for large matrices.

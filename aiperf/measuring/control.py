@@ -19,7 +19,7 @@ from aiperf.device import Device
 from aiperf.device.device import memory_errors
 from aiperf.measuring.training_step import place_network, training_steps
 from aiperf.tasks.task import ControlNetwork
-from aiperf.wire.messages import Rung
+from aiperf.wire.reports import Rung
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.ops import TENSOR_OPS

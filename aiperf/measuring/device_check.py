@@ -23,7 +23,7 @@ from torch.nn.functional import silu
 
 from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT, memory_errors
-from aiperf.wire.messages import DeviceCheck
+from aiperf.wire.reports import DeviceCheck
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from aiperf.tasks.registry import task_of
 from aiperf.wire.door import INTERFACES, keep_others_away
 from aiperf.wire.fabric import rounds
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import CoupledPart, FabricPart, JoinFabric, TimedAllReduce
+from aiperf.wire.messages import JoinFabric
+from aiperf.wire.reports import CoupledPart, FabricPart, TimedAllReduce
 from nas.bounded import system_text
 from nas.record import decode, encode
 

@@ -50,7 +50,7 @@ from aiperf.proposing.thread_choice import (
     most_near_best,
     reliability,
 )
-from aiperf.wire.messages import SEED, TYPICAL, Rate, StepTime, TimedStep
+from aiperf.wire.reports import SEED, TYPICAL, Rate, StepTime, TimedStep
 from nas.graph import Graph
 
 WARM_UP = 2

@@ -19,7 +19,7 @@ from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS, why_not
 from aiperf.measuring.training_step import RankWork, batch, place_network
 from aiperf.parallel.parallel import Parallel, Solo, everyone
-from aiperf.wire.messages import Rate, StepTime
+from aiperf.wire.reports import Rate, StepTime
 from nas.graph import Graph
 
 ROUNDS = (5, 20)

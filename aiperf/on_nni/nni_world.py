@@ -40,10 +40,7 @@ from aiperf.wire.messages import (
     Assign,
     CheckDevice,
     Evaluate,
-    Finished,
-    FromGroup,
     Quit,
-    Ready,
     Release,
     Setup,
     Stop,
@@ -51,6 +48,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.reports import Finished, FromGroup, Ready
 from aiperf.wire.trial import BLOCK_SECONDS, State
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.trial_messages import Given, ProcessBegan, call, hear, tell
 from aiperf.parallel.parallel import Solo
 from aiperf.training.worker import Worker
-from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
+from aiperf.wire.messages import Setup, ToGroup, Validated, pack, unpack
+from aiperf.wire.reports import Finished, FromGroup
 from aiperf.wire.trial import State
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.layout import Described, Place
-from aiperf.wire.messages import Ceiling, Control, Rate, Ready
+from aiperf.wire.reports import Ceiling, Control, Rate, Ready
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 

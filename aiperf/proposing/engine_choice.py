@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import hypot
 
 from aiperf.config import AUTO_STEP, EAGER, FUSED, TrainingConfig
-from aiperf.wire.messages import StepTime
+from aiperf.wire.reports import StepTime
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 

@@ -28,7 +28,7 @@ from aiperf.proposing.hyper import (
 from aiperf.proposing.kept_weights import KeptWeights
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.tasks.registry import task_of
-from aiperf.wire.messages import Finished
+from aiperf.wire.reports import Finished
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.graph import Graph, once
 from nas.ops import Ops

@@ -24,7 +24,7 @@ from statistics import median
 
 from aiperf.config import EAGER
 from aiperf.proposing.engine_choice import LEAST_GAIN, between, default_of
-from aiperf.wire.messages import SEED, TYPICAL, TimedStep
+from aiperf.wire.reports import SEED, TYPICAL, TimedStep
 
 NEARLY = 1.05
 """Factor on the best time within which numbers of threads count as equally fast."""

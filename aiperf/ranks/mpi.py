@@ -25,19 +25,8 @@ from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
 from aiperf.wire.clocks import ClockReading, RoundTrips
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
-from aiperf.wire.messages import (
-    AskTime,
-    Assign,
-    Evaluate,
-    Finished,
-    FromGroup,
-    Quit,
-    Ready,
-    TimeOfDay,
-    ToGroup,
-    pack,
-    unpack,
-)
+from aiperf.wire.messages import AskTime, Assign, Evaluate, Quit, TimeOfDay, ToGroup, pack, unpack
+from aiperf.wire.reports import Finished, FromGroup, Ready
 from aiperf.wire.trial import State
 
 log = logging.getLogger(__name__)

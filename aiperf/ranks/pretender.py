@@ -17,7 +17,8 @@ from aiperf.errors import AiperfError
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.training.pretending_worker import Dismissed, PretendingWorker
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FromGroup, Quit, Refused, ToGroup, pack, unpack
+from aiperf.wire.messages import Quit, Refused, ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 
 END_SECONDS = 10.0
 """Time in seconds for a thread to end: it waits only for the file system."""

@@ -34,7 +34,8 @@ from aiperf.ranks.relay import serve
 from aiperf.ranks.world import ALONE, Gone, World
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
-from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
+from aiperf.wire.messages import Quit, ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 from aiperf.wording import counted
 
 log = logging.getLogger(__name__)

@@ -32,19 +32,8 @@ from aiperf.ranks.process import RankWorker, device_at, worker_at
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, log_pieces, pieces
 from aiperf.ranks.tree import Hearer, Numbered, goes_to_all, split
 from aiperf.wire.layout import Bye, Describe, Disband, Hello, Lost, MasterBeat, Place
-from aiperf.wire.messages import (
-    AskTime,
-    Assign,
-    Finished,
-    FromGroup,
-    Quit,
-    Ready,
-    Setup,
-    TimeOfDay,
-    ToGroup,
-    pack,
-    unpack,
-)
+from aiperf.wire.messages import AskTime, Assign, Quit, Setup, TimeOfDay, ToGroup, pack, unpack
+from aiperf.wire.reports import Finished, FromGroup, Ready
 from aiperf.wire.trial import State
 
 log = logging.getLogger(__name__)

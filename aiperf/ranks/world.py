@@ -7,7 +7,8 @@ from typing import Protocol
 
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FromGroup, ToGroup
+from aiperf.wire.messages import ToGroup
+from aiperf.wire.reports import FromGroup
 
 ALONE = Place(rank=1, group=(1,), device_index=0, ranks_on_host=1)
 """The place of the one worker without a launcher."""

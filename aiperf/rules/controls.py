@@ -18,7 +18,7 @@ from aiperf.score.fabric import (
     reduce_seconds,
 )
 from aiperf.tasks.task import ControlNetwork
-from aiperf.wire.messages import Ready, Rung
+from aiperf.wire.reports import Ready, Rung
 from nas.ops import TENSOR_OPS
 from nas.products import least_products
 

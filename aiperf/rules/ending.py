@@ -9,7 +9,7 @@ from pathlib import Path
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.messages import NOTHING_KEPT, Finished
+from aiperf.wire.reports import NOTHING_KEPT, Finished
 from aiperf.wire.trial import State
 
 ERROR = "error: "

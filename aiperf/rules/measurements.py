@@ -32,7 +32,7 @@ from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
 from aiperf.tasks.task import ControlNetwork
-from aiperf.wire.messages import Ceiling, Control, Ready
+from aiperf.wire.reports import Ceiling, Control, Ready
 from aiperf.wording import counted, percent
 from nas.ops import TENSOR_OPS, Ops
 from nas.products import element_operations, least_elements, least_products

@@ -26,7 +26,7 @@ from aiperf.rules.rule import (
 )
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import PRODUCTS
-from aiperf.wire.messages import Processor, Ready
+from aiperf.wire.reports import Processor, Ready
 
 TIME_OF_DAY_SECONDS = 60.0
 """Seconds by which a clock may be set during a run, or differ on the host that continues it. Work itself is

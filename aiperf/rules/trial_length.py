@@ -17,7 +17,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import RECENT, TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
-from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import HyperParameters, State
 from nas.ops import OPS
 

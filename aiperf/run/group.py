@@ -14,7 +14,7 @@ from math import inf
 
 from aiperf.clock import moment
 from aiperf.journal.events import Dispatched
-from aiperf.wire.messages import Ceiling
+from aiperf.wire.reports import Ceiling
 from aiperf.wire.trial import State
 from nas.ops import TENSOR_OPS, Ops
 

@@ -14,7 +14,8 @@ from aiperf.proposing.pace import block_seconds
 from aiperf.ranks.world import World
 from aiperf.run.group import Group
 from aiperf.run.ledger import Ledger
-from aiperf.wire.messages import Assign, Observe, Ready, Release, Setup, ToGroup
+from aiperf.wire.messages import Assign, Observe, Release, Setup, ToGroup
+from aiperf.wire.reports import Ready
 from nas.search import Exhausted
 
 DEAF_SECONDS = 1.0

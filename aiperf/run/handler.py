@@ -17,7 +17,7 @@ from aiperf.ranks.world import Gone
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
 from aiperf.run.notarisation import Notarisation
-from aiperf.wire import messages
+from aiperf.wire import messages, reports
 from aiperf.wire.trial import State
 
 TICK_SECONDS = 0.25
@@ -58,7 +58,7 @@ class MessageHandler:
         self._fabric_meetings: dict[int, messages.FabricMeeting] = {}
         self._fabric_met = False
         """Whether the ranks know where to meet to measure the fabric, or that they do not."""
-        self.fabric_parts: dict[int, messages.FabricPart] = {}
+        self.fabric_parts: dict[int, reports.FabricPart] = {}
         """What each rank measured of the fabric."""
 
     def turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
@@ -68,7 +68,7 @@ class MessageHandler:
         received = self.world.receive(seconds)
         if received is not None:
             index, message = received
-            if not isinstance(message, messages.HostUse):  # which its recorder measures, also if it hangs
+            if not isinstance(message, reports.HostUse):  # which its recorder measures, also if it hangs
                 self.groups.heard(index)
             if isinstance(message, Gone):
                 if self.groups.each[index].alive:  # its other ranks may follow; it is lost once
@@ -82,7 +82,7 @@ class MessageHandler:
         self.audience.watch(self.replay, self.ledger.now)
         return index
 
-    def _expects(self, index: int, message: messages.FromGroup) -> bool:
+    def _expects(self, index: int, message: reports.FromGroup) -> bool:
         """False for a message about an attempt that has been taken from the group since it was sent, and for
         any other that comes too late. A group that was lost may have sent messages before it heard of
         that."""
@@ -90,17 +90,15 @@ class MessageHandler:
             trial, attempt = message.segment.trial, message.segment.attempt
         elif isinstance(message, messages.Steps):
             trial, attempt = message.block.trial, message.block.attempt
-        elif isinstance(
-            message, messages.Started | messages.Fallback | messages.NextWanted | messages.Finished
-        ):
+        elif isinstance(message, reports.Started | reports.Fallback | messages.NextWanted | reports.Finished):
             trial, attempt = message.trial, message.attempt
-        elif isinstance(message, messages.DeviceCheck):  # one that was asked for before the span is late
+        elif isinstance(message, reports.DeviceCheck):  # one that was asked for before the span is late
             return self.replay.leg.released is None or self.replay.leg.ended is not None
         else:
             return True
         return self.groups.each[index].has(trial, attempt)
 
-    def _hear(self, index: int, message: messages.FromGroup) -> None:
+    def _hear(self, index: int, message: reports.FromGroup) -> None:
         """Writes the event that a message stands for. Ends are those of the work, not of the news of it: the
         age of a message is subtracted."""
         now, group = self.ledger.now, self.groups.each[index]
@@ -111,25 +109,25 @@ class MessageHandler:
             if len(self._fabric_meetings) == self._num_ranks:
                 first = self._fabric_meetings[min(self._fabric_meetings)]
                 self.join_fabric(first.host, first.port)
-        elif isinstance(message, messages.FabricPart):
+        elif isinstance(message, reports.FabricPart):
             self.fabric_parts[message.rank] = message
-        elif isinstance(message, messages.Ready):
+        elif isinstance(message, reports.Ready):
             self._ready(index, message)
         elif isinstance(message, messages.Refused):
             group.refused = f"rank {message.rank} on {message.host}: {message.reason}"
-        elif isinstance(message, messages.Ceiling):
+        elif isinstance(message, reports.Ceiling):
             self.ledger.write(events.CeilingMeasured(message))
-        elif isinstance(message, messages.Control):
+        elif isinstance(message, reports.Control):
             self.ledger.write(events.ControlMeasured(message))
-        elif isinstance(message, messages.DeviceCheck):
+        elif isinstance(message, reports.DeviceCheck):
             self.ledger.write(events.DeviceChecked(message))
-        elif isinstance(message, messages.HostUse):
+        elif isinstance(message, reports.HostUse):
             end = now - message.age_seconds
             self.ledger.write(events.HostUsed(replace(message, age_seconds=0.0), end))
-        elif isinstance(message, messages.Started):
+        elif isinstance(message, reports.Started):
             self.ledger.write(events.Began(message, now))
             group.await_first_step(self.replay.leg.ceilings)
-        elif isinstance(message, messages.Fallback):
+        elif isinstance(message, reports.Fallback):
             self.ledger.write(events.FellBack(message))
             self.audience.say(
                 f"trial {message.trial}: no {message.engine} steps, eager ones instead: {message.reason}"
@@ -143,9 +141,9 @@ class MessageHandler:
             group.losses = 0
         elif isinstance(message, messages.NextWanted):
             group.wanting = message.trial, message.attempt
-        elif isinstance(message, messages.Finished):
+        elif isinstance(message, reports.Finished):
             self._finish(index, message, group.ended(now - message.age_seconds))
-        elif isinstance(message, messages.Evaluated):
+        elif isinstance(message, reports.Evaluated):
             self.ledger.write(events.Tested(message))
 
     def join_fabric(self, host: str, port: int) -> None:
@@ -156,7 +154,7 @@ class MessageHandler:
             waiting = [index for index, group in enumerate(self.groups.each) if not group.losses]
             self.groups.say(waiting, messages.JoinFabric(host, port, secrets.token_hex(16)))
 
-    def _ready(self, index: int, ready: messages.Ready) -> None:
+    def _ready(self, index: int, ready: reports.Ready) -> None:
         """Takes a rank that is ready. Raises WorldError if its work would not be comparable."""
         leg = self.replay.leg
         clock = self.world.clock_of(ready.rank)
@@ -165,7 +163,7 @@ class MessageHandler:
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)
 
-    def _finish(self, index: int, message: messages.Finished, end: float) -> None:
+    def _finish(self, index: int, message: reports.Finished, end: float) -> None:
         """Takes the end of a trial, which makes room in its group and may make weights superfluous."""
         group = self.groups.each[index]
         self.groups.ended(index, message.trial, end)
@@ -180,7 +178,7 @@ class MessageHandler:
         group.rest_after(message.state, self.ledger.now)
         self._look_for_shared_failure(index, message)
 
-    def _look_for_shared_failure(self, index: int, message: messages.Finished) -> None:
+    def _look_for_shared_failure(self, index: int, message: reports.Finished) -> None:
         """Takes a trial that ended into account for `shared_failure`. One that is repeated, as with half the
         batch, has not failed for good."""
         failures = self._failures
@@ -207,7 +205,7 @@ class MessageHandler:
         return {devices[rank].host for rank in ranks if rank in devices}
 
 
-def refuse_difference(ready: messages.Ready, first: messages.Ready) -> None:
+def refuse_difference(ready: reports.Ready, first: reports.Ready) -> None:
     """Refuses a rank whose code, data or initial weights differ from the first rank's, since their work would
     not be comparable."""
     for what in ("code_hash", "data", "initial_weights"):

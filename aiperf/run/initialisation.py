@@ -25,7 +25,8 @@ from aiperf.score.deviation import suspects
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.fabric import assembled
 from aiperf.wire.formats import emulation_text
-from aiperf.wire.messages import NOTE, MeasureCeiling, MeasureControl, Ready, ToGroup
+from aiperf.wire.messages import MeasureCeiling, MeasureControl, ToGroup
+from aiperf.wire.reports import NOTE, Ready
 
 READY_SECONDS = INITIALISATION_SECONDS
 """Time limit in seconds for each step of the initialisation, and for a group that may have to be restarted

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiperf.scenarios.detail_log import Detail
 from aiperf.scenarios.latencies import Latencies
 from aiperf.tasks.tally import Tally
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 
 PERFORMANCE, ACCURACY, TELEMETRY = "performance", "accuracy", "telemetry.jsonl"
 """Names in the folder of a scenario: the logs of the test that counts, the logs of the accuracy test, and the

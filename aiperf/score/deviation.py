@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import TRAITS, DeviceCheck, Ready
+from aiperf.wire.reports import TRAITS, DeviceCheck, Ready
 from aiperf.wording import counted, first_few
 
 CHECKED_SINCE = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import HostUse
+from aiperf.wire.reports import HostUse
 
 MEASURED_SINCE = 2
 """Version of the rules since which runs measure what disturbs them."""

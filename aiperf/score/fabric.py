@@ -12,7 +12,7 @@ from statistics import median
 from aiperf.journal.replay import Replay
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.fabric import rounds
-from aiperf.wire.messages import Fabric, TimedAllReduce
+from aiperf.wire.reports import Fabric, TimedAllReduce
 from nas.layers.layer import WIDE
 
 MEASURED_SINCE = 2

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import Control, Rung
+from aiperf.wire.reports import Control, Rung
 
 Controls = Mapping[int, Control]
 """Controls by rank."""

@@ -35,8 +35,6 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
-    Evaluated,
-    FromGroup,
     MeasureCeiling,
     Observe,
     Quit,
@@ -45,6 +43,7 @@ from aiperf.wire.messages import (
     ToGroup,
     Working,
 )
+from aiperf.wire.reports import Evaluated, FromGroup
 
 FIRST_PID = 1000
 """Process number before that of rank 1. A journal has process numbers; those of a simulation mean nothing."""

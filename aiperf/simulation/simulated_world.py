@@ -31,7 +31,8 @@ from aiperf.simulation.simulated_machine import (
 )
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
+from aiperf.wire.messages import Quit, Release, Setup, ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 from nas.graph import Graph
 from nas.record import graph_from_json
 

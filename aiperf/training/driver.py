@@ -36,19 +36,15 @@ from aiperf.telemetry.recorder import Recorder
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
-    Ceiling,
     CheckDevice,
-    Control,
-    DeviceCheck,
     Evaluate,
-    Evaluated,
-    FromGroup,
     MeasureCeiling,
     MeasureControl,
     Observe,
     Quit,
     Release,
 )
+from aiperf.wire.reports import Ceiling, Control, DeviceCheck, Evaluated, FromGroup
 from nas.bounded import read_text
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from aiperf.host.scheduler_warning import ALL, held
 from aiperf.proposing.plan import coupled_seconds
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import DIED, FabricMeeting, FabricPart, FromGroup, JoinFabric, Setup, ToGroup
+from aiperf.wire.messages import FabricMeeting, JoinFabric, Setup, ToGroup
+from aiperf.wire.reports import DIED, FabricPart, FromGroup
 from nas.record import RecordError, decode, encode
 
 POLL_SECONDS = 0.1

@@ -37,7 +37,7 @@ from aiperf.telemetry.recorder import Recorder
 from aiperf.training.driver import Answer, Driver, sees_run
 from aiperf.training.kept_network import Kept, read_any_kept, write_kept
 from aiperf.training.rank_log import NoLog, StepLog
-from aiperf.wire import messages
+from aiperf.wire import messages, reports
 from aiperf.wire.layout import Place
 from nas.record import graph_from_json
 
@@ -54,7 +54,7 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
     asked before the span."""
 
     def __init__(
-        self, place: Place, assumptions: Assumptions, say: Callable[[messages.FromGroup], None]
+        self, place: Place, assumptions: Assumptions, say: Callable[[reports.FromGroup], None]
     ) -> None:
         """`assumptions` are how long everything takes. `say` sends a message to the master, from any
         thread."""
@@ -126,17 +126,17 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
     def built(self, start: PretendedTrial) -> Built:
         return start.built
 
-    def measure_ceiling(self, seconds: float) -> messages.Ceiling:
+    def measure_ceiling(self, seconds: float) -> reports.Ceiling:
         """Half of the assumed time is that of the ceilings, the other half that of the control."""
         self._wait_until(self.clock() + self.assumptions.startup.measuring_seconds / 2)
         return pretended_ceiling(self.pretended, self.place.rank, self.host)
 
-    def measure_control(self, seconds: float) -> messages.Control:
+    def measure_control(self, seconds: float) -> reports.Control:
         self._wait_until(self.clock() + self.assumptions.startup.measuring_seconds / 2)
         return pretended_control(self.pretended, self.place.rank, self.host)
 
-    def check_device(self, seconds: float) -> messages.DeviceCheck:
-        return messages.DeviceCheck(self.place.rank, (), 0, 0.0, why_not="this rank only pretends to train")
+    def check_device(self, seconds: float) -> reports.DeviceCheck:
+        return reports.DeviceCheck(self.place.rank, (), 0, 0.0, why_not="this rank only pretends to train")
 
     def save(self, path: Path, kept: Learnt) -> str:
         return write_learnt(path, kept)
@@ -196,14 +196,14 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
             if working and left > WORKING_SECONDS:
                 self.send(messages.Working())
 
-    def evaluate(self, trial: int) -> messages.Evaluated:
+    def evaluate(self, trial: int) -> reports.Evaluated:
         """The test takes as long as a validation of as many examples, and longer once the devices have become
         hot."""
         learnt, of = self.kept(trial), self.pretended.manifest["test_examples"]
         now = self.clock()
         seconds = self.pretended.validate_seconds(learnt, of) * self.pretended.longer(now)
         self._wait_until(now + seconds, working=True)
-        return messages.Evaluated(trial, self.pretended.tested(learnt), seconds)
+        return reports.Evaluated(trial, self.pretended.tested(learnt), seconds)
 
 
 def write_learnt(path: Path, learnt: Learnt) -> str:

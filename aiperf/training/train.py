@@ -32,7 +32,8 @@ from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
 from aiperf.training.leader import distribute, follow
 from aiperf.training.optimizers import state_of
-from aiperf.wire.messages import Assign, Fallback, Steps, Validated, Working
+from aiperf.wire.messages import Assign, Steps, Validated, Working
+from aiperf.wire.reports import Fallback
 from aiperf.wire.trial import State
 
 Report = Callable[[Fallback | Steps | Validated | Working], None]

@@ -55,24 +55,17 @@ from aiperf.training.rank_log import StepLog
 from aiperf.training.surroundings import read_settings
 from aiperf.training.train import Elsewhere, Here, TrainedTrial
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import (
+from aiperf.wire.messages import Assign, Observe, Quit, Release, Setup, Stop, ToGroup, Working
+from aiperf.wire.reports import (
     NEAR,
     NOTE,
-    Assign,
     Ceiling,
     Control,
     DeviceCheck,
     Evaluated,
     FromGroup,
     HostUse,
-    Observe,
-    Quit,
     Ready,
-    Release,
-    Setup,
-    Stop,
-    ToGroup,
-    Working,
 )
 from aiperf.wire.trial import Trial
 from nas.record import graph_from_json

@@ -22,15 +22,8 @@ from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.training.fabric import take_part
 from aiperf.training.worker import Channel, Worker
 from aiperf.wire.layout import Described, Place
-from aiperf.wire.messages import (
-    FromGroup,
-    Join,
-    Refused,
-    Setup,
-    ToGroup,
-    pack,
-    unpack,
-)
+from aiperf.wire.messages import Join, Refused, Setup, ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 from nas.record import decode, encode
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import fsum
 
-from aiperf.wire.messages import Coupled, Fabric, FabricNode, FabricPart, TimedAllReduce
+from aiperf.wire.reports import Coupled, Fabric, FabricNode, FabricPart, TimedAllReduce
 
 DIGITS = 5
 """Significant digits of rates and times that are kept."""

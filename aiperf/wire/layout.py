@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from aiperf.config import LEAST_BATCH
 from aiperf.errors import ConfigError, WorldError
-from aiperf.wire.messages import FromGroup, ToGroup
+from aiperf.wire.messages import ToGroup
+from aiperf.wire.reports import FromGroup
 from aiperf.wording import counted
 
 

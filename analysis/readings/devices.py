@@ -13,7 +13,7 @@ from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
 from aiperf.tasks.registry import task_of
-from aiperf.wire.messages import Ceiling
+from aiperf.wire.reports import Ceiling
 from aiperf.wording import clock, counted, kilowatt_hours, percent, plain, rate, scaled
 from analysis.readings.energy import Energy, Level, read_energy
 from analysis.readings.limits import limits_of

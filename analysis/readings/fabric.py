@@ -25,7 +25,7 @@ from aiperf.score.fabric import (
     within_hosts,
 )
 from aiperf.tasks.registry import task_of
-from aiperf.wire.messages import Fabric, TimedAllReduce
+from aiperf.wire.reports import Fabric, TimedAllReduce
 from aiperf.wording import bytes_text, counted, figure, plain, scaled
 from nas.record import encode
 

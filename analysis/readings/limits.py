@@ -16,7 +16,7 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.strict import once
 from aiperf.os_error import unreadable
-from aiperf.wire.messages import Rate
+from aiperf.wire.reports import Rate
 from aiperf.wording import percent, rate, scaled
 from analysis.table import aligned
 from nas.bounded import read_bytes

@@ -16,7 +16,7 @@ import numpy as np
 from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import Ceiling, Rate, Ready
+from aiperf.wire.reports import Ceiling, Rate, Ready
 from aiperf.wording import clock, percent, scaled
 from analysis.readings.group_speeds import BlockTimes
 from analysis.readings.robust import LEAST_NUMBER, all_known, below

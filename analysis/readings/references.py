@@ -15,7 +15,7 @@ from aiperf.errors import ConfigError
 from aiperf.journal.replay import Replay
 from aiperf.os_error import unreadable
 from aiperf.wire.formats import AUTO
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 from aiperf.wording import percent
 from analysis.readings.run_tables import changed_settings
 from nas.bounded import read_text

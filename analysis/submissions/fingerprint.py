@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.reports import Ceiling, Rate
 
 SHARE = 0.05
 """Least share of equal figures that makes two runs one, relative to the run with fewer figures. Two honest

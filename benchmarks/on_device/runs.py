@@ -15,7 +15,7 @@ from aiperf.device import bind
 from aiperf.engines.registry import KINDS
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.messages import Fallback
+from aiperf.wire.reports import Fallback
 from aiperf.wording import percent
 from analysis.readings.judgement import read_run
 from benchmarks.on_device.parts import COMPILED, Setting

@@ -33,29 +33,31 @@ from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described
 from aiperf.wire.messages import (
     Assign,
-    Ceiling,
     CheckDevice,
-    Control,
-    DeviceCheck,
     Evaluate,
-    Evaluated,
-    Finished,
-    FromGroup,
     MeasureCeiling,
     MeasureControl,
     NextWanted,
-    Rate,
-    Ready,
     Refused,
     Release,
     Setup,
-    Started,
     Steps,
     Stop,
     ToGroup,
     Validated,
     pack,
     unpack,
+)
+from aiperf.wire.reports import (
+    Ceiling,
+    Control,
+    DeviceCheck,
+    Evaluated,
+    Finished,
+    FromGroup,
+    Rate,
+    Ready,
+    Started,
 )
 from aiperf.wire.trial import Segment, State, StepBlock
 from nas.record import graph_to_json

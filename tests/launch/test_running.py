@@ -18,7 +18,7 @@ import pytest
 from aiperf.errors import StoppedEarly
 from aiperf.journal import events
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Evaluated
+from aiperf.wire.reports import Evaluated
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.script import script_text

@@ -17,7 +17,8 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.world import Gone
-from aiperf.wire.messages import Assign, Finished, FromGroup, NextWanted, Started, Steps, ToGroup, Validated
+from aiperf.wire.messages import Assign, NextWanted, Steps, ToGroup, Validated
+from aiperf.wire.reports import Finished, FromGroup, Started
 from benchmarks.trained_world import TrainingWorld, train_in
 from tests.mpi.checked import finished
 from tests.mpi.jobs import OPEN_MPI, TINY, started

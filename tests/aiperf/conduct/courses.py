@@ -32,21 +32,8 @@ from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.proposing.plan import plan
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import (
-    Assign,
-    Evaluate,
-    Evaluated,
-    Finished,
-    FromGroup,
-    NextWanted,
-    Quit,
-    Release,
-    Started,
-    Steps,
-    Stop,
-    ToGroup,
-    Validated,
-)
+from aiperf.wire.messages import Assign, Evaluate, NextWanted, Quit, Release, Steps, Stop, ToGroup, Validated
+from aiperf.wire.reports import Evaluated, Finished, FromGroup, Started
 from aiperf.wire.trial import HyperParameters, Trial
 from nas.seeds import residual
 

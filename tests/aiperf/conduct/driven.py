@@ -17,7 +17,8 @@ from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.training.driver import Driver
 from aiperf.training.pretending_worker import PretendingWorker
-from aiperf.wire.messages import FromGroup, Setup
+from aiperf.wire.messages import Setup
+from aiperf.wire.reports import FromGroup
 from nas.record import graph_to_json
 from tests.aiperf.conduct.courses import SEED, STEP_SECONDS, VALIDATE_SECONDS, Script, VirtualClock, heard
 from tests.aiperf.simulation.simulated import steady

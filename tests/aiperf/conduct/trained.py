@@ -24,7 +24,8 @@ from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.worker import Worker
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FromGroup, Join, Meeting, Quit, Setup, ToGroup
+from aiperf.wire.messages import Join, Meeting, Quit, Setup, ToGroup
+from aiperf.wire.reports import FromGroup
 from nas.record import graph_to_json
 from nas.weights import initial
 from tests.aiperf.conduct.courses import (

@@ -10,7 +10,7 @@ import torch
 from aiperf.config import FORMATS
 from aiperf.device import KINDS, Device, bind, count_devices
 from aiperf.errors import WorldError
-from aiperf.wire.messages import TRAITS
+from aiperf.wire.reports import TRAITS
 
 
 class DeviceConformance:

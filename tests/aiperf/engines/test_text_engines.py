@@ -18,7 +18,7 @@ from aiperf.engines.registry import NOTHING_FUSED
 from aiperf.measuring.step_times import Timing, measure_steps
 from aiperf.measuring.training_step import RankWork, batch
 from aiperf.parallel.parallel import Solo
-from aiperf.wire.messages import Rate
+from aiperf.wire.reports import Rate
 from nas.graph import Graph
 from nas.text_seeds import _gpt, llama
 from tests.aiperf.engines.recording import passes_of, recording

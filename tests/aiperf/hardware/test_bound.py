@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aiperf.hardware.bound import MOST_OF_THE_PEAK, TOP_HERTZ, bound_ops_per_second, processor_ops_per_second
 from aiperf.hardware.peak import GIB
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 from tests.journals import READY
 from tests.tables import ComesTo
 

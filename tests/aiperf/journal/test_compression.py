@@ -14,7 +14,7 @@ from aiperf.journal.file import chained
 from aiperf.journal.replay import Replay
 from aiperf.journal.strict import parsed
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import Processor, Ready
+from aiperf.wire.reports import Processor, Ready
 from nas.record import decode
 from tests.journals import Scene, told
 from tests.tables import ComesTo

@@ -27,7 +27,7 @@ from aiperf.journal.events import (
 from aiperf.journal.replay import Replay
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire import messages, trial
-from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import each, inserted, one, places, said, together
 from tests.journals import RELEASE, Scene, Timed, keeping, replayed, told, within

@@ -19,7 +19,7 @@ from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Solo
-from aiperf.wire.messages import Ceiling
+from aiperf.wire.reports import Ceiling
 from analysis.readings.limits import read_limits
 from nas.seeds import residual, resnet50
 from tests.aiperf.commands.typed import Typed

@@ -17,7 +17,7 @@ from aiperf.measuring.training_step import place_network
 from aiperf.tasks.images.task import IMAGES as IMAGES_TASK
 from aiperf.tasks.language.task import LANGUAGE
 from aiperf.tasks.task import ControlNetwork
-from aiperf.wire.messages import Rung
+from aiperf.wire.reports import Rung
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.modules import Network

@@ -23,7 +23,7 @@ from aiperf.tasks.images.task import IMAGES
 from aiperf.tasks.language.task import LANGUAGE
 from aiperf.wire.fabric import assembled
 from aiperf.wire.layout import layout
-from aiperf.wire.messages import CoupledPart
+from aiperf.wire.reports import CoupledPart
 from nas.seeds import residual
 from nas.text_seeds import llama_1x64
 

@@ -25,18 +25,8 @@ from aiperf.training import worker_process
 from aiperf.training.fabric import take_part
 from aiperf.wire.fabric import assembled
 from aiperf.wire.layout import Disband, Place, layout
-from aiperf.wire.messages import (
-    Fabric,
-    FabricMeeting,
-    FabricPart,
-    FromGroup,
-    JoinFabric,
-    Quit,
-    Setup,
-    ToGroup,
-    pack,
-    unpack,
-)
+from aiperf.wire.messages import FabricMeeting, JoinFabric, Quit, Setup, ToGroup, pack, unpack
+from aiperf.wire.reports import Fabric, FabricPart, FromGroup
 from nas.record import encode
 from tests.aiperf.presets import resolved_preset
 from tests.mpi.switch import CABLE, Switch, switch

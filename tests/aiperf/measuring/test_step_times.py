@@ -18,7 +18,7 @@ from aiperf.measuring import step_times
 from aiperf.measuring.step_times import Timing, measure_steps, shared_times
 from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Parallel, Solo
-from aiperf.wire.messages import Rate, StepTime
+from aiperf.wire.reports import Rate, StepTime
 from nas.seeds import residual
 from tests.aiperf.engines.recording import Again, Recording, recording
 from tests.aiperf.engines.test_graphed import Averaging

@@ -13,7 +13,7 @@ from aiperf.measuring import network_times
 from aiperf.measuring.network_times import Contender, Times, chosen, of_typical, time_in_turn
 from aiperf.proposing.thread_choice import reliability
 from aiperf.ranks.process import environment
-from aiperf.wire.messages import SEED, TYPICAL
+from aiperf.wire.reports import SEED, TYPICAL
 
 Seconds = Mapping[tuple[str, int, str], float]
 """Time of a step by network, number of threads and engine."""

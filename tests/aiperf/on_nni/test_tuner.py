@@ -26,7 +26,8 @@ from aiperf.on_nni.trial_process import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import Assign, CheckDevice, Finished, Quit, Setup, ToGroup, Validated, unpack
+from aiperf.wire.messages import Assign, CheckDevice, Quit, Setup, ToGroup, Validated, unpack
+from aiperf.wire.reports import Finished
 from aiperf.wire.trial import HyperParameters, Segment, State, Trial
 from nas.bounded import LARGEST_BYTES
 

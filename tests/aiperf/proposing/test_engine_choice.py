@@ -7,7 +7,7 @@ from math import inf
 
 from aiperf.config import TrainingConfig
 from aiperf.proposing.engine_choice import Engines, Expected, Sizes, choose
-from aiperf.wire.messages import StepTime
+from aiperf.wire.reports import StepTime
 from nas.seeds import residual
 from tests.tables import ComesTo
 

@@ -26,7 +26,7 @@ from aiperf.proposing.jobs import ATTEMPTS, InFlight, Jobs, OpenTrial
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import UNIT, Predicted
 from aiperf.tasks.tally import Tally
-from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
+from aiperf.wire.reports import NOTHING_KEPT, Finished, Started
 from aiperf.wire.trial import Segment, State
 from nas.seeds import residual
 from nas.tuning import SPACE, Point, Untuned

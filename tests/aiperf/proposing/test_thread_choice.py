@@ -10,7 +10,7 @@ import pytest
 
 from aiperf.proposing.engine_choice import between
 from aiperf.proposing.thread_choice import LEAST_ROUNDS, Pair, Threads, best_pair, reliability
-from aiperf.wire.messages import SEED, TYPICAL, TimedStep
+from aiperf.wire.reports import SEED, TYPICAL, TimedStep
 from tests.tables import ComesTo
 
 TIMED = (

@@ -24,8 +24,6 @@ from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, M
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
-    Finished,
-    FromGroup,
     Quit,
     Release,
     Setup,
@@ -35,6 +33,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.reports import Finished, FromGroup
 from aiperf.wire.trial import HyperParameters, State, Trial
 from tests.aiperf.training.test_worker import CONFIG
 from tests.journals import READY

@@ -16,7 +16,8 @@ from aiperf.ranks.link import Received
 from aiperf.ranks.relay import MpiChannel, Post
 from aiperf.ranks.shipping import is_piece, pieces
 from aiperf.wire.layout import Describe, Described, Disband, Hello, Place
-from aiperf.wire.messages import AskTime, Assign, Finished, FromGroup, Quit, Release, TimeOfDay, unpack
+from aiperf.wire.messages import AskTime, Assign, Quit, Release, TimeOfDay, unpack
+from aiperf.wire.reports import Finished, FromGroup
 from aiperf.wire.trial import State
 from tests.aiperf.ranks.test_mpi import PLACES, TRIAL, Wire, linked, setup
 from tests.journals import READY

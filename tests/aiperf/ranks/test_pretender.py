@@ -27,22 +27,8 @@ from aiperf.run.checks import starting_graph
 from aiperf.run.run import resume
 from aiperf.training.pretending_worker import read_learnt
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import (
-    Assign,
-    Evaluate,
-    Evaluated,
-    Finished,
-    FromGroup,
-    Quit,
-    Ready,
-    Refused,
-    Release,
-    Setup,
-    Started,
-    ToGroup,
-    pack,
-    unpack,
-)
+from aiperf.wire.messages import Assign, Evaluate, Quit, Refused, Release, Setup, ToGroup, pack, unpack
+from aiperf.wire.reports import Evaluated, Finished, FromGroup, Ready, Started
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Widen
 from nas.record import graph_to_json

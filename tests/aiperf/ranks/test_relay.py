@@ -14,7 +14,8 @@ from aiperf.ranks import relay
 from aiperf.ranks.relay import serve
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Bye, Disband, Hello, Lost, Place
-from aiperf.wire.messages import Evaluated, FromGroup, Quit, Release, ToGroup, pack, unpack
+from aiperf.wire.messages import Quit, Release, ToGroup, pack, unpack
+from aiperf.wire.reports import Evaluated, FromGroup
 from tests.aiperf.ranks.test_mpi import PLACES, Wire, linked, setup
 
 PLACE = PLACES[3]

@@ -13,7 +13,8 @@ import pytest
 from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.ranks import LocalWorld
 from aiperf.ranks.world import Gone
-from aiperf.wire.messages import Assign, Evaluate, Evaluated, Finished, FromGroup, Ready, Setup
+from aiperf.wire.messages import Assign, Evaluate, Setup
+from aiperf.wire.reports import Evaluated, Finished, FromGroup, Ready
 from aiperf.wire.trial import State
 from nas.record import graph_to_json
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial

@@ -31,7 +31,7 @@ from aiperf.rules.rule import Evidence, Finding, Kind
 from aiperf.rules.verdict import RULES, Verdict, judge_by
 from aiperf.score.lineage import Recount, recount
 from aiperf.score.score import score
-from aiperf.wire.messages import Coupled, Fabric
+from aiperf.wire.reports import Coupled, Fabric
 from tests.journals import PARTS, Scene, Timed, part, replayed, told, within
 
 RECORDED = Path(__file__).parents[2] / "recorded"

@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.journal.events import Opened
 from aiperf.rules.rule import Outcome
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool
 from nas.record import graph_to_json
 from tests.aiperf.rules.forged import each, found, together, with_config, with_ready, worked

@@ -26,7 +26,7 @@ from aiperf.rules.ending import Answer, can_go_on, shortfall
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.score.credit import credit
-from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import each, failed, found, judged, one, places, said, until, without
 from tests.journals import RELEASE, Scene, Timed, of_origin, replayed, told, within

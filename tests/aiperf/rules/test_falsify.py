@@ -46,7 +46,7 @@ from aiperf.score.example_counts import counted
 from aiperf.score.lineage import rebuild, recount
 from aiperf.score.score import score
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import NOTHING_KEPT, Finished, Rate
+from aiperf.wire.reports import NOTHING_KEPT, Finished, Rate
 from aiperf.wire.trial import Segment, State, StepBlock
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json

@@ -16,7 +16,7 @@ from aiperf.rules.measurements import measurement_faults
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.tasks.images.task import IMAGES
-from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime, TimedStep
+from aiperf.wire.reports import Processor, Rate, Ready, Rung, StepTime, TimedStep
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from tests.aiperf.rules.forged import (

@@ -23,7 +23,7 @@ from aiperf.journal.events import (
     Released,
     Stepped,
 )
-from aiperf.wire.messages import Finished
+from aiperf.wire.reports import Finished
 from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import (
     TIMED,

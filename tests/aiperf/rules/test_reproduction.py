@@ -15,7 +15,7 @@ from aiperf.rules import reproduction
 from aiperf.rules.ending import Answer
 from aiperf.rules.reproduction import SavedProgress, repeated_numbers, search
 from aiperf.rules.rule import Evidence, Inspection, Outcome
-from aiperf.wire.messages import Finished
+from aiperf.wire.reports import Finished
 from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import LOST, Edit, each, evidence, found, judged, proposed, with_config
 from tests.journals import Scene, Simulation, Timed, replayed, told

@@ -17,7 +17,7 @@ from aiperf.journal.events import Closed, Ended, Opened
 from aiperf.rules.rule import Evidence
 from aiperf.rules.trial_length import _kept, _since_best, examples
 from aiperf.tasks.language.tally import UNIT, Predicted
-from aiperf.wire.messages import NOTHING_KEPT, Finished
+from aiperf.wire.reports import NOTHING_KEPT, Finished
 from aiperf.wire.trial import Segment, State
 from tests.journals import Scene, Simulation, replayed
 from tests.tables import ComesTo

@@ -30,7 +30,7 @@ from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Inspection, Kind, Outcome, Rule
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge, rules_of
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Coupled, DeviceCheck, Evaluated, Fabric, FabricNode, HostUse, TimedAllReduce
+from aiperf.wire.reports import Coupled, DeviceCheck, Evaluated, Fabric, FabricNode, HostUse, TimedAllReduce
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import (
     Edit,

@@ -11,7 +11,8 @@ import pytest
 from aiperf.errors import WorldError
 from aiperf.run.master import Master
 from aiperf.score.deviation import agreement
-from aiperf.wire.messages import CheckDevice, DeviceCheck
+from aiperf.wire.messages import CheckDevice
+from aiperf.wire.reports import DeviceCheck
 from tests.aiperf.groups import Doing, FakeWorld, Obedient, lead
 
 TWICE = "rank 3 on node1 (a device) computed other bits than 3 equal devices, twice"

@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.journal.events import Dispatched
 from aiperf.run.group import REST_SECONDS, SLOWER, Group, step_seconds
-from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.reports import Ceiling, Rate
 from aiperf.wire.trial import State
 from tests.journals import Scene, told
 

@@ -11,7 +11,7 @@ from aiperf.rules import trial_length
 from aiperf.run import initialisation, master
 from aiperf.run.groups import devices_by_host
 from aiperf.run.handler import refuse_difference
-from aiperf.wire.messages import NOTE, Ready
+from aiperf.wire.reports import NOTE, Ready
 from tests.journals import READY
 from tests.tables import ComesTo
 

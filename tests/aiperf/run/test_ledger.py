@@ -15,7 +15,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.run.ledger import Ledger
-from aiperf.wire.messages import Finished
+from aiperf.wire.reports import Finished
 from aiperf.wire.trial import State
 from tests.aiperf.groups import begun
 from tests.aiperf.presets import resolved_preset

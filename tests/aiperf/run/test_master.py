@@ -34,25 +34,18 @@ from aiperf.run.master import SETTLED, Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
-    SEED,
     Assign,
-    Ceiling,
     CheckDevice,
     FabricMeeting,
-    FabricPart,
-    Fallback,
     Join,
     JoinFabric,
     Meeting,
     Observe,
-    Ready,
     Release,
     Setup,
-    Started,
-    StepTime,
-    TimedStep,
     ToGroup,
 )
+from aiperf.wire.reports import SEED, Ceiling, FabricPart, Fallback, Ready, Started, StepTime, TimedStep
 from aiperf.wire.trial import State
 from analysis.readings.run_tables import engines_text
 from nas.search import Candidate, Exhausted

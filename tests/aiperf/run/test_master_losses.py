@@ -19,7 +19,8 @@ from aiperf.run.group import RESTARTS
 from aiperf.run.initialisation import READY_SECONDS
 from aiperf.run.master import STOP_SECONDS, Master
 from aiperf.simulation.simulated_machine import SimulatedMachine
-from aiperf.wire.messages import Assign, Ceiling, Evaluate, HostUse, Rate, Working
+from aiperf.wire.messages import Assign, Evaluate, Working
+from aiperf.wire.reports import Ceiling, HostUse, Rate
 from aiperf.wire.trial import State
 from tests.aiperf.groups import (
     Doing,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aiperf.journal import events
 from aiperf.score.deviation import Agreement, agreement, suspects
-from aiperf.wire.messages import DeviceCheck, Ready
+from aiperf.wire.reports import DeviceCheck, Ready
 from analysis.readings.device_checks import device_check_text
 from tests.journals import READY, Scene, Timed, replayed, told
 from tests.tables import ComesTo

@@ -10,7 +10,7 @@ import pytest
 from aiperf.journal.events import HostUsed, LegBegan, LegEnded, Opened, RankReady, Released
 from aiperf.journal.replay import Replay
 from aiperf.score.disturbance import HostDisturbance, disturbances, most_disturbed
-from aiperf.wire.messages import HostUse
+from aiperf.wire.reports import HostUse
 from analysis.readings.disturbance import disturbance_text, others_over_time
 from tests.journals import READY, Scene, told
 from tests.tables import ComesTo

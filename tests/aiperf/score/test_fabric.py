@@ -20,7 +20,7 @@ from aiperf.score.fabric import (
     slow_pairs,
 )
 from aiperf.score.score import score
-from aiperf.wire.messages import Coupled, Fabric, FabricNode, TimedAllReduce
+from aiperf.wire.reports import Coupled, Fabric, FabricNode, TimedAllReduce
 from analysis.readings.fabric import fabric_record, fabric_text
 from analysis.readings.score_figures import figures
 from analysis.submissions.schema import schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiperf.score.rungs import Controls, at_common_rung, comparable
-from aiperf.wire.messages import Control, Rung
+from aiperf.wire.reports import Control, Rung
 from tests.tables import ComesTo
 
 Timed = tuple[str, int, int]

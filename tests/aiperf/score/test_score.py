@@ -34,7 +34,7 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, drawn, interval_of_mean, shares, timeline
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Evaluated, Finished, Started
+from aiperf.wire.reports import Evaluated, Finished, Started
 from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
 from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops

@@ -18,7 +18,7 @@ from aiperf.simulation.calibrate import calibrate
 from aiperf.simulation.fits import fitted_errors, not_negative
 from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
 from aiperf.simulation.simulated_machine import SimulatedMachine
-from aiperf.wire.messages import Fabric, FabricNode, TimedAllReduce
+from aiperf.wire.reports import Fabric, FabricNode, TimedAllReduce
 from tests.aiperf.simulation.simulated import Played, config, steady
 
 TRUE = steady(

@@ -15,7 +15,8 @@ from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import Assign, Finished, FromGroup, Ready, Setup, Started, Steps, Validated, Working
+from aiperf.wire.messages import Assign, Setup, Steps, Validated, Working
+from aiperf.wire.reports import Finished, FromGroup, Ready, Started
 from aiperf.wire.trial import HyperParameters, Trial
 from nas.seeds import residual
 from tests.aiperf.simulation.simulated import steady

@@ -19,7 +19,8 @@ from aiperf.simulation.simulated_machine import (
     seconds_to_failure,
 )
 from aiperf.simulation.simulated_world import MasterClock, SimulatedWorld
-from aiperf.wire.messages import Ceiling, FromGroup, MeasureCeiling, Ready, Release, Setup
+from aiperf.wire.messages import MeasureCeiling, Release, Setup
+from aiperf.wire.reports import Ceiling, FromGroup, Ready
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.simulation.simulated import steady

@@ -21,7 +21,8 @@ from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.train import train
 from aiperf.wire.formats import PRODUCTS
-from aiperf.wire.messages import Fallback, FromGroup, Validated
+from aiperf.wire.messages import Validated
+from aiperf.wire.reports import Fallback, FromGroup
 from tests.aiperf.device.vendors import OnlyContiguous
 from tests.aiperf.engines.recording import Again, Recording, recording
 from tests.aiperf.training.test_train import START, alone, chosen

@@ -21,7 +21,8 @@ from aiperf.training import built_trial
 from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.kept_network import Kept
-from aiperf.wire.messages import NEAR, Assign, Fallback, Finished, Ready, Release, Started
+from aiperf.wire.messages import Assign, Release
+from aiperf.wire.reports import NEAR, Fallback, Finished, Ready, Started
 from nas.weights import initial
 from tests.aiperf.engines.recording import Again, Recording, recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial, working

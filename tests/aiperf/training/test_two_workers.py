@@ -20,19 +20,8 @@ from aiperf.parallel.parallel import make_step
 from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import InAdvance
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import (
-    Assign,
-    Control,
-    Finished,
-    MeasureControl,
-    Ready,
-    Release,
-    Rung,
-    Started,
-    Steps,
-    ToGroup,
-    Validated,
-)
+from aiperf.wire.messages import Assign, MeasureControl, Release, Steps, ToGroup, Validated
+from aiperf.wire.reports import Control, Finished, Ready, Rung, Started
 from aiperf.wire.trial import State, Trial
 from tests.aiperf.training.test_worker import Told, child_of, own_log, trial, working
 

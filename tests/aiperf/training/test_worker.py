@@ -29,21 +29,8 @@ from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.kept_network import Kept, read_kept
 from aiperf.training.worker import Worker
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import (
-    TYPICAL,
-    Assign,
-    Finished,
-    FromGroup,
-    Quit,
-    Ready,
-    Release,
-    Setup,
-    Started,
-    Steps,
-    TimedStep,
-    ToGroup,
-    Validated,
-)
+from aiperf.wire.messages import Assign, Quit, Release, Setup, Steps, ToGroup, Validated
+from aiperf.wire.reports import TYPICAL, Finished, FromGroup, Ready, Started, TimedStep
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.modules import Network
 from nas.morphisms import Morphism

@@ -36,7 +36,8 @@ from aiperf.training.kept_network import Kept
 from aiperf.training.rank_log import NoLog
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
-from aiperf.wire.messages import Fallback, FromGroup, Validated
+from aiperf.wire.messages import Validated
+from aiperf.wire.reports import Fallback, FromGroup
 from nas.modules import Network
 from nas.morphisms.text import Upcycle
 from nas.weights import initial

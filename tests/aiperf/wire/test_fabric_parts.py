@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.wire.fabric import assembled, rounds
-from aiperf.wire.messages import DIED, CoupledPart, FabricPart, TimedAllReduce
+from aiperf.wire.reports import DIED, CoupledPart, FabricPart, TimedAllReduce
 from nas.bounded import LONGEST_LINE
 from nas.record import encode
 from tests.tables import ComesTo

@@ -21,7 +21,8 @@ from aiperf.journal.events import Event, LegBegan
 from aiperf.journal.file import chained
 from aiperf.journal.strict import LARGEST_FLOAT, parsed
 from aiperf.tasks.tally import Tally, kinds
-from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
+from aiperf.wire.messages import Evaluate, Stop, ToGroup, pack, unpack
+from aiperf.wire.reports import FromGroup
 from aiperf.wire.trial import HyperParameters
 from nas.morphisms import MIX, Morphism
 from nas.portable.preparation import ImagePreparation, Preparation, TextPreparation

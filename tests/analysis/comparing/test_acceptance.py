@@ -17,7 +17,7 @@ import pytest
 from aiperf.errors import ConfigError
 from aiperf.journal.events import ControlMeasured, Event
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.messages import Coupled, Fabric, FabricNode, Rung, TimedAllReduce
+from aiperf.wire.reports import Coupled, Fabric, FabricNode, Rung, TimedAllReduce
 from aiperf.wording import rate
 from analysis.comparing.acceptance import (
     Acceptance,

@@ -11,7 +11,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.reports import Ceiling, Rate
 from analysis.comparing.comparability import MixedError, refuse_mixed
 from analysis.comparing.comparison import chance_text, compare, comparison_text
 from analysis.comparing.repeatability import Repeat, RepeatedRuns

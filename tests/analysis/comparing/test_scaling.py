@@ -18,7 +18,7 @@ from aiperf.journal.events import Origin
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import Verdict
-from aiperf.wire.messages import Coupled, Fabric
+from aiperf.wire.reports import Coupled, Fabric
 from analysis.comparing import scaling as module
 from analysis.comparing.published import published
 from analysis.comparing.scaling import csv_text, markdown_text, scaling

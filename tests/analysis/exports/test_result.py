@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from aiperf.journal.events import Began, FellBack
-from aiperf.wire.messages import Fallback
+from aiperf.wire.reports import Fallback
 from analysis.exports.result import result
 from analysis.exports.trial_table import csv_text
 from analysis.readings.judgement import Judged, examine

@@ -16,7 +16,7 @@ from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.example_counts import counted
 from aiperf.score.score import score
-from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.reports import Ceiling, Rate
 from analysis.readings.devices import ceiling_text, roofline_share_text
 from analysis.readings.limits import (
     Limits,

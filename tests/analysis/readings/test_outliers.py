@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.journal.events import CeilingMeasured
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.reports import Ceiling, Rate
 from analysis.readings.devices import slow_text
 from analysis.readings.judgement import read_run
 from analysis.readings.outliers import outliers

@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.journal.events import LegEnded, RankReady
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 from analysis.readings.references import kind_of_machine, references, usual_text
 from tests.aiperf.rules.forged import each
 from tests.journals import Scene, replayed, told, within

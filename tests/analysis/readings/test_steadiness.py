@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from aiperf.journal.events import Origin, Stepped
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import Fallback
+from aiperf.wire.reports import Fallback
 from analysis.readings.disturbance import disturbance_text
 from analysis.readings.steadiness import time_lost
 from tests.journals import Scene, of_origin, replayed, told

@@ -14,7 +14,7 @@ import pytest
 from aiperf.journal.events import LegBegan, LegEnded, RankReady, Released
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.messages import Ready
+from aiperf.wire.reports import Ready
 from analysis.readings.usage import read_usage
 from tests.journals import READY
 from tests.tables import ComesTo

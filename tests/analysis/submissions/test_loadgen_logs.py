@@ -21,7 +21,7 @@ from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.scenario import SCENARIOS
 from aiperf.tasks.images.known_sets import KnownSet
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Processor
+from aiperf.wire.reports import Processor
 from analysis.submissions.loadgen_logs import (
     Contradiction,
     LeastWork,

@@ -20,7 +20,7 @@ from aiperf.journal.notary import JournalHead, NotaryAnswer
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
 from aiperf.run.notarisation import HELD_SECONDS, MOST_WAITING, SpotChecks
-from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import State
 from analysis.readings.judgement import read_run
 from analysis.submissions.notarisation import notarised

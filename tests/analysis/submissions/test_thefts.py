@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.wire.messages import SEED, Rate, Rung, TimedStep
+from aiperf.wire.reports import SEED, Rate, Rung, TimedStep
 from analysis.submissions import fingerprint
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.fingerprint import Sample, is_same_run, measured

@@ -5,11 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 LARGEST_BYTES = 1 << 16
 """Maximum size of a file in bytes; our own files have a fortieth of it."""
 MOST_DOTS = 1000
@@ -20,6 +15,10 @@ MOST_DOTS = 1000
 def parsed(text: str) -> dict[str, Any]:
     """The table that the TOML text states. Raises ValueError for invalid TOML, or a number with too many
     digits; RecursionError for deeply nested arrays."""
+    if sys.version_info >= (3, 11):  # imported here, because commands that read a run read no such file
+        import tomllib
+    else:
+        import tomli as tomllib
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MOST_DOTS:
             raise ValueError(f"line {number} has more than {MOST_DOTS} dots")

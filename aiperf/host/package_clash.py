@@ -16,10 +16,10 @@ import shlex
 import site
 import sys
 import sysconfig
-import traceback
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import FrameType
 from urllib.parse import unquote
 
 from aiperf.errors import AiperfError, ForeignLibrary
@@ -180,7 +180,11 @@ _NAMED = re.compile(r"\b(?:module|from|named) '([A-Za-z_]\w*)")
 
 def _imports(error: Exception) -> Iterator[tuple[str, Path]]:
     """The libraries whose import an error ended, the last one first, and the folder of each."""
-    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+    frames, step = list[FrameType](), error.__traceback__
+    while step is not None:  # as `traceback.walk_tb`, whose module every command would have to import
+        frames.append(step.tb_frame)
+        step = step.tb_next
+    for frame in reversed(frames):
         name, file = str(frame.f_globals.get("__name__")), Path(frame.f_code.co_filename)
         top = name.partition(".")[0]
         depth = name.count(".") + (file.stem == "__init__")

@@ -116,11 +116,11 @@ def hostile(place: str, value: object) -> Graph:
     return graph_from_json(record)
 
 
-def unknown(named: object) -> str:
-    """What is said of a layer of this type, with the first of those that there are."""
+def unknown(named: object, key: str = "nodes.layer") -> str:
+    """What is said of a layer or head of this type, with the first of those that there are."""
     with pytest.raises(RecordError) as raised:
-        hostile("nodes.layer", {"type": named})
-    return str(raised.value).partition(", Add, ")[0]
+        hostile(key, {"type": named})
+    return str(raised.value).partition(",")[0]
 
 
 def test_what_is_wrong_is_named_with_its_place(comes_to_what_was_read: ComesTo) -> None:

@@ -47,10 +47,13 @@ class Switch:
     def shape(self, host: str, megabits: float) -> None:
         """Limits the link of a host in both directions, also one that was limited before.
 
-        The queue holds what is sent in 3 s, as much as a connection may have on its way. One of 100 ms
-        dropped thousands of packets at 10 Mbit/s, which were sent again: the link then had 0.7 of its rate at
-        times.
+        The queue holds what is sent in 3 s: one of 100 ms dropped thousands of packets at 10 Mbit/s, which
+        were sent again, so that the link had 0.7 of its rate at times. A connection has at most 64 KiB on its
+        way: megabytes in the queue delay what is acknowledged by seconds, so that they may all be taken for
+        lost and sent again.
         """
+        limit = "echo 4096 16384 65536 > /proc/sys/net/ipv4/tcp_wmem"
+        run("ip", "netns", "exec", self.space(host), "sh", "-c", limit)
         for space, device in ((host, CABLE), ("switch", self.ports[host])):
             words = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "3s")
             run("tc", "-n", self.space(space), "qdisc", "replace", "dev", device, "root", *words)

@@ -20,29 +20,6 @@ KINDS = {int: WHOLE, float: REAL, bool: FLAG}
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Columns with one row per piece of work: blocks of steps first, then validations, those of the first
-    attempt before those of the second. Times are in seconds on the clock of its leg."""
-
-    attempt: NDArray[np.int64]
-    """Index of the attempt among all attempts of the run."""
-    segment: NDArray[np.int64]
-    group: NDArray[np.int64]
-    leg: NDArray[np.int64]
-    end: NDArray[np.float64]
-    time: NDArray[np.float64]
-    """Time of the line."""
-    seconds: NDArray[np.float64]
-    """Duration of the work."""
-    steps: NDArray[np.int64]
-    """Number of steps; for a validation, of batches as large as those of the training."""
-    examples: NDArray[np.int64]
-    num_blocks: int
-    """Number of rows at the beginning that are blocks; the rows after them are validations."""
-    is_validation: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
 class Totals:
     """Sums over the blocks of each segment. The place of segment `s` of attempt `a` is `first[a] + s`."""
 
@@ -175,6 +152,77 @@ class Validations(PackedRows):
         """A copy of a column in the order of `by_attempt`."""
         ordered: NDArray[Any] = self.rows[name][self.by_attempt]
         return ordered
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Columns with one row per piece of work: blocks of steps first, then validations, those of the first
+    attempt before those of the second. Times are in seconds on the clock of its leg.
+
+    A column is made each time it is asked for, in milliseconds for a million rows: all together would take a
+    fifth of the memory of a long run. So ask once for a column, not for each row.
+    """
+
+    blocks: Blocks
+    validations: Validations
+    group_of: NDArray[np.int64]
+    """The group of each attempt; likewise its leg and its batch size."""
+    leg_of: NDArray[np.int64]
+    batch_of: NDArray[np.int64]
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of rows at the beginning that are blocks; the rows after them are validations."""
+        return len(self.blocks)
+
+    @property
+    def is_validation(self) -> NDArray[np.bool_]:
+        return np.arange(len(self.blocks) + len(self.validations)) >= self.num_blocks
+
+    @property
+    def attempt(self) -> NDArray[np.int64]:
+        """Index of the attempt among all attempts of the run."""
+        return self._joined("attempts", "attempt")
+
+    @property
+    def segment(self) -> NDArray[np.int64]:
+        return self._joined("segments", "segment")
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        return self.group_of[self.attempt]
+
+    @property
+    def leg(self) -> NDArray[np.int64]:
+        return self.leg_of[self.attempt]
+
+    @property
+    def end(self) -> NDArray[np.float64]:
+        return self._joined("ends", "end")
+
+    @property
+    def time(self) -> NDArray[np.float64]:
+        """Time of the line."""
+        return self._joined("times", "t")
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """Duration of the work."""
+        return self._joined("seconds", "validate_seconds")
+
+    @property
+    def examples(self) -> NDArray[np.int64]:
+        return self._joined("examples", "of")
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Number of steps; for a validation, of batches as large as those of the training."""
+        closed = self.validations
+        batches = -(-closed.ordered("of") // self.batch_of[closed.ordered("attempt")])
+        return np.concatenate([self.blocks.rows["steps"], batches])
+
+    def _joined(self, of_blocks: str, of_validations: str) -> NDArray[Any]:
+        return np.concatenate([self.blocks.rows[of_blocks], self.validations.ordered(of_validations)])
 
 
 def sums_of(num_attempts: int, attempts: NDArray[np.int64], values: NDArray[np.int64]) -> list[int]:

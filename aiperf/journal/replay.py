@@ -13,7 +13,6 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
@@ -516,32 +515,11 @@ def _content(event: events.Event) -> Any:
 
 
 def _pieces(replay: Replay) -> Pieces:
-    blocks, closed, attempts = replay.blocks, replay.validations, replay.attempts
-    examples, of_closed = closed.ordered("of"), closed.ordered("attempt")
-    attempt = _joined(blocks.rows["attempts"], of_closed)
+    attempts = replay.attempts
     group = np.array([a.group for a in attempts], dtype=np.int64)
     leg = np.array([a.leg.index for a in attempts], dtype=np.int64)
     batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)
-    return Pieces(
-        attempt=attempt,
-        segment=_joined(blocks.rows["segments"], closed.ordered("segment")),
-        group=group[attempt],
-        leg=leg[attempt],
-        end=_joined(blocks.rows["ends"], closed.ordered("end")),
-        time=_joined(blocks.rows["times"], closed.ordered("t")),
-        seconds=_joined(blocks.rows["seconds"], closed.ordered("validate_seconds")),
-        steps=_joined(blocks.rows["steps"], -(-examples // batch[of_closed])),
-        examples=_joined(blocks.rows["examples"], examples),
-        num_blocks=len(blocks),
-        is_validation=np.arange(len(attempt)) >= len(blocks),
-    )
-
-
-def _joined(of_blocks: NDArray[Any], of_closed: NDArray[Any]) -> NDArray[Any]:
-    """A column. Nobody can write to it, because all callers of `Replay.pieces` share it."""
-    joined = np.concatenate([of_blocks, of_closed])
-    joined.setflags(write=False)
-    return joined
+    return Pieces(replay.blocks, replay.validations, group, leg, batch)
 
 
 def replay(lines: Iterable[Line]) -> Replay:

@@ -185,15 +185,13 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     """Blocks, validations and the test whose work cannot be done in their seconds. Those that exceed the
     limit by all counted operations are checked again by those that cannot be avoided."""
     replay, found, most = evidence.replay, evidence.replay.pieces(), kind.bounds(evidence.replay)
-    for row in _rows_beyond(evidence, most, kind.counted):
-        attempt = replay.attempts[found.attempt[row]]
-        number, validation = attempt.trial.number, bool(found.is_validation[row])
-        operations = kind.least(number)[validation] * int(found.examples[row])
-        limit = most[attempt.leg.index](attempt.ranks)
-        seconds = float(found.seconds[row])  # a Python float overflows without a warning
-        if operations > limit * seconds and found.examples[row] >= len(
-            attempt.ranks
-        ):  # else some ranks have none
+    rows = _rows_beyond(evidence, most, kind.counted)
+    columns = (each[rows].tolist() for each in (found.attempt, found.examples, found.seconds))
+    for row, index, examples, seconds in zip(rows, *columns):
+        attempt, validation = replay.attempts[index], bool(row >= found.num_blocks)
+        number = attempt.trial.number
+        operations, limit = kind.least(number)[validation] * examples, most[attempt.leg.index](attempt.ranks)
+        if operations > limit * seconds and examples >= len(attempt.ranks):  # else some ranks have none
             what = "a validation" if validation else "a block"
             yield f"trial {number}: {what} of {seconds:.6f} s did more {kind.name} than its devices can do"
     tested = replay.tested

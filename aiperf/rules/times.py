@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
+from aiperf.journal.columns import Pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import (
@@ -205,12 +206,13 @@ class _Shift:
 def _shifts(replay: Replay) -> Iterator[_Shift]:
     """The work of each group in each leg, in the order of its ends, from columns of the whole run."""
     found = replay.pieces()
-    order = np.lexsort((found.end, found.group, found.leg))  # by leg, then by group, then by end
-    edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
+    legs, groups, end, seconds = found.leg, found.group, found.end, found.seconds
+    is_validation = found.is_validation
+    order = np.lexsort((end, groups, legs))  # by leg, then by group, then by end
+    edges = np.flatnonzero(np.diff(legs[order]) | np.diff(groups[order])) + 1
     for mine in np.split(order, edges) if len(order) else []:
-        leg, group = replay.legs[found.leg[mine[0]]], int(found.group[mine[0]])
-        closes = bool(found.is_validation[mine[-1]])
-        yield _Shift(leg, group, found.end[mine], found.seconds[mine], closes)
+        leg, group = replay.legs[legs[mine[0]]], int(groups[mine[0]])
+        yield _Shift(leg, group, end[mine], seconds[mine], bool(is_validation[mine[-1]]))
 
 
 def span(evidence: Evidence) -> Inspection:
@@ -219,10 +221,11 @@ def span(evidence: Evidence) -> Inspection:
     replay, contradictions, before = evidence.replay, list[str](), 0.0
     limit = replay.opened.config.limits.minutes * 60
     found = replay.pieces()
+    end, legs = found.end, found.leg
     for leg in replay.legs:
         contradictions += _limit_faults(leg, limit, before)
         contradictions += [*_reason_faults(leg, replay), *_late_dispatches(leg, replay)]
-        last = found.end[found.leg == leg.index].max(initial=0.0)
+        last = end[legs == leg.index].max(initial=0.0)
         ended = leg.ended
         if ended is not None and ended.reason != "deadline" and last > ended.end + ROUNDING_SECONDS:
             text = f"leg {leg.index} ended at {ended.end:.3f} s, but its work ended at {last:.3f} s"
@@ -315,16 +318,33 @@ def _stall_note(evidence: Evidence) -> str:
 
 def _unwitnessed_stalls(evidence: Evidence) -> list[str]:
     """Long stalls within the span during which no work is known to have continued."""
-    found = []
-    for leg in evidence.replay.legs:
-        for stall in _long(leg):
-            if groups := [group for group in range(leg.groups) if not _went_on(evidence, leg, stall, group)]:
-                named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
-                found.append(
-                    f"the master stalled for {stall.seconds:.0f} s in leg {leg.index}, and it is unknown "
-                    f"whether group {named} worked on: lines may be missing"
-                )
+    stalls = [(leg, stall) for leg in evidence.replay.legs for stall in _long(leg)]
+    if not stalls:
+        return []
+    found, work = list[str](), _Work.of(evidence.replay.pieces())
+    for leg, stall in stalls:
+        if groups := [each for each in range(leg.groups) if not _went_on(evidence, work, leg, stall, each)]:
+            named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
+            found.append(
+                f"the master stalled for {stall.seconds:.0f} s in leg {leg.index}, and it is unknown "
+                f"whether group {named} worked on: lines may be missing"
+            )
     return found
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The columns of `Pieces` that each group and stall is asked about."""
+
+    attempt: NDArray[np.int64]
+    group: NDArray[np.int64]
+    leg: NDArray[np.int64]
+    time: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, found: Pieces) -> _Work:
+        return cls(found.attempt, found.group, found.leg, found.time, found.seconds)
 
 
 def _long(leg: Leg) -> list[Stall]:
@@ -336,7 +356,7 @@ def _long(leg: Leg) -> list[Stall]:
     return [stall for stall in inside if stall.seconds > SILENCE_SECONDS]
 
 
-def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
+def _went_on(evidence: Evidence, work: _Work, leg: Leg, stall: Stall, group: int) -> bool:
     """Whether the trials that it had at the start fill the time, or ended within it. Each of its ranks must
     have a log, which `witnesses` compares with them."""
     files = evidence.files
@@ -348,7 +368,6 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     had = [a for a in evidence.replay.attempts if a.leg is leg and a.group == group and _is_open(a, stall)]
     if all(a.end_time is not None and a.end_time <= heard for a in had):
         return True
-    work = evidence.replay.pieces()
     mine = np.isin(work.attempt, [attempt.index for attempt in had])
     mine &= (work.time > stall.begin) & (work.time <= heard)
     # A group that stalled too reports one long piece, so no piece counts as much longer than usual.

@@ -88,13 +88,13 @@ def _work(
 ) -> NDArray[np.float64]:
     """Adds up train, validate and lost; returns the end of the last piece of each attempt."""
     found = replay.pieces()
-    end = axis.of(found.leg, found.end)
-    inside = end - axis.of(found.leg, found.end - found.seconds)
+    leg, group, ends, is_validation = found.leg, found.group, found.end, found.is_validation
+    end = axis.of(leg, ends)
+    inside = end - axis.of(leg, ends - found.seconds)
     counts = credited.pieces
-    is_validation = found.is_validation
     columns = {"train": counts & ~is_validation, "validate": counts & is_validation, "lost": ~counts}
     for part, chosen in columns.items():
-        done = np.bincount(found.group[chosen], weights=inside[chosen], minlength=len(seconds))
+        done = np.bincount(group[chosen], weights=inside[chosen], minlength=len(seconds))
         seconds[:, PARTS.index(part)] += done
     last = np.zeros(len(replay.attempts))
     np.maximum.at(last, found.attempt, end)

@@ -9,7 +9,6 @@ from math import inf
 
 from aiperf.journal.columns import ValidationRow, Validations
 from aiperf.journal.events import (
-    Began,
     Dispatched,
     Ended,
     GroupLost,
@@ -19,7 +18,7 @@ from aiperf.journal.events import (
     NonceGiven,
     RankReady,
 )
-from aiperf.wire.reports import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fabric, Fallback, Ready
+from aiperf.wire.reports import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fabric, Fallback, Finished, Ready
 from aiperf.wire.trial import Segment, State, Trial
 
 AFTER_LAST_LINE_SECONDS = 10.0
@@ -169,16 +168,35 @@ class Attempt:
     """The validations of all attempts."""
     places: array[int] = field(default_factory=lambda: array("q"))
     """The rows of its own in that table, in order."""
-    began: Began | None = None
+    began: float | None = None
+    """Time in seconds of its leg at which it began its first step; None before that."""
     begin_time: float | None = None
-    """Time of the line `Began`; `began.end` is the time at which it began."""
+    """Time of the line that says so."""
+    built: str = ""
+    """What its group told of the preparation, with these defaults before it began (`Started.graph_key`);
+    likewise the next four fields."""
+    prepare_seconds: float = 0.0
+    engine: str = ""
+    chosen: str = ""
+    threads: tuple[int, ...] = ()
     fallback: Fallback | None = None
     """The fallback after which its steps are eager, if there was one."""
-    ended: Ended | None = None
+    ended: float | None = None
+    """Time in seconds of its leg at which it ended; None before that."""
     end_time: float | None = None
-    """Time of the line `Ended`."""
+    """Time of the line that says so."""
     end_line: int = 0
     """Number of that line; 0 without one."""
+    told_state: State | None = None
+    """What its group told of the end, with these defaults before it (`Finished.state`); likewise the next
+    five fields."""
+    reason: str = ""
+    out_of_memory: bool = False
+    weights: str = ""
+    age_seconds: float = 0.0
+    kept: int | None = None
+    """Index of the segment whose network was kept, or NOTHING_KEPT; None before the end, and if the attempt
+    failed."""
     abandoned: bool = False
     """Whether its group was lost, or its leg was killed, before it ended."""
     steps: int = 0
@@ -229,11 +247,28 @@ class Attempt:
     @property
     def state(self) -> State:
         """What became of it, as far as the journal says. LOST follows from the loss of its group or leg."""
-        if self.ended is not None:
-            return self.ended.finished.state
+        if self.told_state is not None:
+            return self.told_state
         if self.abandoned:
             return State.LOST
         return State.WAITING if self.began is None else State.RUNNING
+
+    @property
+    def ending(self) -> Ended:
+        """The event of its end, without the traceback. Only an attempt that has ended has one."""
+        assert self.told_state is not None
+        assert self.ended is not None
+        told = Finished(
+            self.trial.number,
+            self.number,
+            self.told_state,
+            self.reason,
+            self.out_of_memory,
+            weights=self.weights,
+            age_seconds=self.age_seconds,
+            kept=self.kept,
+        )
+        return Ended(told, self.ended)
 
     @property
     def chosen_from(self) -> bool:
@@ -270,12 +305,6 @@ class Attempt:
         if self.kept is None:
             return [place for row, place in zip(self.rows, self.places) if row.in_time]
         return self.places[: self.kept + 1]
-
-    @property
-    def kept(self) -> int | None:
-        """Index of the segment whose network was kept, or NOTHING_KEPT, as the group reported at the end;
-        None before that, and if the attempt failed."""
-        return None if self.ended is None else self.ended.finished.kept
 
     @property
     def error(self) -> float | None:

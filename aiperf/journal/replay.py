@@ -7,7 +7,7 @@ are folded into the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -73,12 +73,12 @@ class Replay:
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not match."""
         self.faults: list[Fault] = []
-        self.decisions: list[events.Dispatched | events.Ended | events.GroupLost | events.LegBegan] = []
-        """The events that determine what the search proposes, in order."""
         self.lines = 0
         self.last_chain = ""
         self.begin_chain = ""
         """Chain of the line that began the first leg. It identifies a run, however many lines follow."""
+        self._decisions: list[events.Event | Attempt] = []
+        """As `decisions`; an attempt stands for the event of its end, which would take as much memory."""
         self._opened: events.Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}
@@ -91,6 +91,11 @@ class Replay:
     def opened(self) -> events.Opened:
         assert self._opened is not None, "no line was added"
         return self._opened
+
+    @property
+    def decisions(self) -> Iterator[events.Event]:
+        """The events that determine what the search proposes (`DECISIONS`), in order."""
+        return (each.ending if isinstance(each, Attempt) else each for each in self._decisions)
 
     @property
     def leg(self) -> Leg:
@@ -203,7 +208,7 @@ class Replay:
     def _add(self, t: float, kind: type[events.Event], content: Any) -> None:
         self.lines += 1
         if kind in DECISIONS:
-            self.decisions.append(content)
+            self._decisions.append(content)
         if kind in _BEFORE_A_LEG:
             text = _BEFORE_A_LEG[kind](self, t, content)
         else:
@@ -370,7 +375,9 @@ class Replay:
             return f"of trial {started.trial}: threads of {found} ranks, not of {needed}"
         for rank, count in zip(attempt.ranks, started.threads):
             attempt.leg.threads.setdefault(rank, set()).add(count)
-        attempt.began, attempt.begin_time = event, t
+        attempt.began, attempt.begin_time = event.end, t
+        attempt.built, attempt.prepare_seconds = started.graph_key, started.prepare_seconds
+        attempt.engine, attempt.chosen, attempt.threads = started.engine, started.chosen, started.threads
         return ""
 
     def _fell_back(self, t: float, event: events.FellBack) -> str:
@@ -378,7 +385,7 @@ class Replay:
         attempt = self._running(told.trial, told.attempt)
         if attempt is None or attempt.began is None:
             return f"of trial {told.trial}, attempt {told.attempt}, which is not running"
-        engine = attempt.began.started.engine
+        engine = attempt.engine
         if attempt.fallback is not None or told.engine != engine or engine == EAGER:
             return f"of trial {told.trial}: its engine is {engine}, which cannot fall back from {told.engine}"
         attempt.fallback = told
@@ -429,7 +436,11 @@ class Replay:
             return f"{where}, but it never began"
         if told.kept is not None and not NOTHING_KEPT <= told.kept < attempt.num_closed:
             return f"{where}, but it keeps the network of segment {told.kept} of {attempt.num_closed}"
-        attempt.ended, attempt.end_time, attempt.end_line = event, t, self.lines
+        attempt.ended, attempt.end_time, attempt.end_line = event.end, t, self.lines
+        attempt.told_state, attempt.reason, attempt.weights = told.state, told.reason, told.weights
+        attempt.out_of_memory, attempt.age_seconds = told.out_of_memory, told.age_seconds
+        attempt.kept = told.kept
+        self._decisions[-1] = attempt
         self.arrivals.append(attempt)
         unbounded = attempt.unbounded if attempt.chosen_from else None
         if unbounded is not None and unbounded < self._lowest:

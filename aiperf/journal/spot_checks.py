@@ -59,10 +59,10 @@ def ending_of(attempt: Attempt) -> Ending | None:
     """The end of an attempt if its trial can be checked; None if it was lost, failed, kept no network or is
     too large. One that is said to have kept a network, and has no hash of it, can be chosen: its weights will
     be missing."""
-    parameters, ended = attempt.dispatched.parameters, attempt.ended
-    if ended is None or not attempt.chosen_from or parameters > MOST_PARAMETERS:
+    parameters = attempt.dispatched.parameters
+    if not attempt.chosen_from or parameters > MOST_PARAMETERS:
         return None
-    return Ending(attempt.trial.number, attempt.end_line, parameters, ended.finished.weights)
+    return Ending(attempt.trial.number, attempt.end_line, parameters, attempt.weights)
 
 
 def endings_by_leg(replay: Replay) -> Mapping[int, Sequence[Ending]]:

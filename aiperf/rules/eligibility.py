@@ -101,8 +101,7 @@ def error(evidence: Evidence) -> Inspection:
     text, wrong = f"the error is {percent(quality.error, 1)}", list[str]()
     if quality.error > limits.most_error:
         wrong.append(f"{text}, above the limit of {percent(limits.most_error, 0)}")
-    ended = evidence.replay.trials[quality.trial].attempts[-1].ended
-    if ended is None or not ended.finished.weights:
+    if not evidence.replay.trials[quality.trial].attempts[-1].weights:
         wrong.append("the weights of the tested network were not kept, so it cannot be evaluated again")
     return Inspection(text, wrong)
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.reports import NOTHING_KEPT, Finished
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import State
 
 ERROR = "error: "
@@ -130,8 +131,10 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
     failed = _first_failure(replay)
     if credited or failed:
         what = "completed or reached a limit" if credited else "was validated"
-        told = f"; the first failure, trial {failed.trial}: {failed.reason:.{REASON_SHOWN}}" if failed else ""
-        return f"no network was tested: no trial {what}{told}"
+        text = f"no network was tested: no trial {what}"
+        if failed is None:
+            return text
+        return f"{text}; the first failure, trial {failed.trial.number}: {failed.reason:.{REASON_SHOWN}}"
     before = {"deadline": "the deadline", "interrupted": "the interrupt", TERMINATED: "the run was stopped"}
     return f"no validation ended before {before.get(reason, f'the run did: {reason}')}"
 
@@ -151,6 +154,6 @@ def _remedy(replay: Replay, reason: str, resume: str) -> str:
     return "start a new run with more --minutes" if reason in ("deadline", TERMINATED) else ""
 
 
-def _first_failure(replay: Replay) -> Finished | None:
-    """The end of the first attempt that failed, with its reason; None if none did."""
-    return next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)
+def _first_failure(replay: Replay) -> Attempt | None:
+    """The first attempt that failed; None if none did."""
+    return next((attempt for attempt in replay.attempts if attempt.state is State.FAILED), None)

@@ -110,13 +110,13 @@ def weights(evidence: Evidence) -> Inspection:
     """The hash of the best network's weights file is the recorded one. The file is read, not the network:
     `validate --reevaluate` does that."""
     best = evidence.replay.best
-    ended = None if best is None else best.attempts[-1].ended
-    if best is None or ended is None or not ended.finished.weights:
+    recorded = "" if best is None else best.attempts[-1].weights
+    if best is None or not recorded:
         return unknown("no weights were kept")
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
         return unknown(f"the weights of trial {best.number} are missing")
-    if file_digest(path) != ended.finished.weights:
+    if file_digest(path) != recorded:
         return Inspection("", [f"{path} is not the file that trial {best.number} wrote"])
     return Inspection(f"the weights of trial {best.number} have the recorded hash")
 
@@ -191,7 +191,9 @@ def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Aut
     # back as the attempt of which it did write one.
     for attempt, author, written in reversed(present):
         place = attempt.leg.index, author
-        if attempt.ended is None and (attempt.began or (attempt.leg.index, attempt.group) in died):
+        if attempt.ended is None and (
+            attempt.began is not None or (attempt.leg.index, attempt.group) in died
+        ):
             at_the_end.add(place)
         if place in at_the_end or place not in wrote:
             lost.add((attempt.index, author))

@@ -48,7 +48,7 @@ block or validation."""
 def times(evidence: Evidence) -> Inspection:
     """Work ends before its line is written, and no group works longer than the time available."""
     replay = evidence.replay
-    began = any(attempt.began for attempt in replay.attempts)
+    began = any(attempt.began is not None for attempt in replay.attempts)
     text, contradictions = "no group worked longer than the time available", list(_times(replay))
     if not contradictions and (doubt := _surplus(replay)):
         return unknown(doubt)
@@ -66,20 +66,20 @@ def _times(replay: Replay) -> Iterator[str]:
     timeless = set(attempts[~(closed.ordered("validate_seconds") > 0)].tolist())
     for attempt in replay.attempts:
         number, index = attempt.trial.number, attempt.index
-        for what, event, at in (
+        for what, end, at in (
             ("start", attempt.began, attempt.begin_time),
             ("end", attempt.ended, attempt.end_time),
         ):
-            if event is not None and at is not None and not _in_order(event.end, at):
-                early.setdefault(index, []).append((what, event.end, at))
+            if end is not None and at is not None and not _in_order(end, at):
+                early.setdefault(index, []).append((what, end, at))
         for what, end, t in early.get(index, ()):
             yield f"trial {number}: its {what} at {end:.3f} s was reported earlier, at {t:.3f} s"
         if index in timeless:
             yield f"trial {number}: a validation took no time"
         yield from _durations(attempt)
         released = attempt.leg.released
-        if released is not None and attempt.began is not None and attempt.began.end < released:
-            began = f"trial {number} began at {attempt.began.end:.3f} s"
+        if released is not None and attempt.began is not None and attempt.began < released:
+            began = f"trial {number} began at {attempt.began:.3f} s"
             yield f"{began}, before the clock started at {released:.3f} s"
         elif released is not None and attempt.dispatch_time < released:
             yield f"trial {number} was dispatched before the clock started at {released:.3f} s"
@@ -103,11 +103,11 @@ def _durations(attempt: Attempt) -> Iterator[str]:
     """A group prepares a trial after its dispatch and before its first step; no report is older than that."""
     number, dispatched = attempt.trial.number, attempt.dispatch_time
     if attempt.began is not None:
-        took, room = attempt.began.started.prepare_seconds, attempt.began.end - dispatched
+        took, room = attempt.prepare_seconds, attempt.began - dispatched
         if not 0 < took <= room * (1 + DRIFT) + LATE_SECONDS:
             yield f"trial {number} took {took:.6g} s to prepare, but began {room:.3f} s after its dispatch"
     if attempt.ended is not None and attempt.end_time is not None:
-        age, room = attempt.ended.finished.age_seconds, attempt.end_time - dispatched
+        age, room = attempt.age_seconds, attempt.end_time - dispatched
         if not 0 <= age <= room * (1 + DRIFT) + LATE_SECONDS:
             yield f"trial {number}: its end was {age:.6g} s old when reported {room:.3f} s after dispatch"
 
@@ -136,8 +136,8 @@ def _order_faults(replay: Replay) -> Iterator[str]:
     is_last = np.diff(attempts, append=-1) != 0
     done[attempts[is_last]] = np.maximum(done[attempts[is_last]], closes[is_last])
     for attempt, worked in zip(replay.attempts, done.tolist()):
-        if attempt.ended is not None and attempt.ended.end < worked - NEWS_SECONDS:
-            ended = f"trial {attempt.trial.number} ended at {attempt.ended.end:.3f} s"
+        if attempt.ended is not None and attempt.ended < worked - NEWS_SECONDS:
+            ended = f"trial {attempt.trial.number} ended at {attempt.ended:.3f} s"
             faults.append((attempt.index, f"{ended}, but its work ended at {worked:.3f} s"))
     yield from (text for _, text in sorted(faults, key=itemgetter(0)))
 

@@ -143,7 +143,7 @@ def _closed_early(replay: Replay, plans: Sequence[Plan], validated: Sequence[int
         leg, moment = attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
             # A group that is stopped has just validated; the end that it reports cannot be checked.
-            worked = [row.end for row in attempt.rows] + [attempt.began.end if attempt.began else 0.0]
+            worked = [row.end for row in attempt.rows] + [attempt.began or 0.0]
             moment = max(worked)
             if steps >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"

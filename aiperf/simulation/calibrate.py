@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from aiperf.config import TrainingConfig
 from aiperf.errors import JournalError
-from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import Dispatched, Ended, Line
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
@@ -204,7 +203,7 @@ def _storage(timed: Sequence[TimedAttempt], training: TrainingConfig, otherwise:
         (kept_bytes(each.network.parameters, training), seconds)
         for each in timed
         if each.attempt.ended is not None and each.attempt.end_time is not None
-        if (seconds := each.attempt.end_time - each.attempt.ended.end) > 0
+        if (seconds := each.attempt.end_time - each.attempt.ended) > 0
     ]
     if not wrote:
         return {}, (FromRun("storage", "as assumed: no weights were written", known=False),)
@@ -231,16 +230,13 @@ def _trials(replay: Replay, first_step: float) -> Part:
     gaps, prepares = [], []
     ordered = sorted(replay.attempts, key=lambda each: (each.leg.index, each.group, each.index))
     for _, attempts in groupby(ordered, key=lambda each: (each.leg.index, each.group)):
-        before: Attempt | None = None
-        for each in attempts:
-            if each.began is not None and before is None:
-                prepares.append(each.began.started.prepare_seconds)
-            if before is not None and before.ended and each.ended and each.began:
+        begun = [each for each in attempts if each.began is not None]
+        prepares += [each.prepare_seconds for each in begun[:1]]
+        for before, each in pairwise(begun):
+            # If the next trial was dispatched by then, the group did not wait for the master.
+            if before.ended is not None and each.ended is not None and each.dispatch_time <= before.ended:
                 validated = sum(row.validate_seconds for row in each.rows)
-                if each.dispatch_time <= before.ended.end:
-                    # The next trial was dispatched by then, so the group did not wait for the master.
-                    gaps.append(each.ended.end - before.ended.end - each.seconds - validated)
-            before = each if each.began is not None else before
+                gaps.append(each.ended - before.ended - each.seconds - validated)
     gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
     prepare = float(np.median(prepares)) if prepares else 0.0
     account = (

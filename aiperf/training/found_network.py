@@ -95,9 +95,9 @@ def _recorded(replay: Replay, number: int, graph: Graph, path: Path) -> Kept:
     kept = read_kept(path)
     if kept.graph != graph:
         raise JournalError(f"{path} holds another architecture than the lineage of trial {number}")
-    ended = replay.trials[number].attempts[-1].ended
-    if ended is None:
+    attempt = replay.trials[number].attempts[-1]
+    if attempt.ended is None:
         raise JournalError(f"{path}: trial {number} has not ended; wait until it has")
-    if file_digest(path) != ended.finished.weights:
+    if file_digest(path) != attempt.weights:
         raise JournalError(f"{path} is not the file that the journal recorded for trial {number}")
     return kept

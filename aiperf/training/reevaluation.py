@@ -117,5 +117,5 @@ def _engine(attempt: Attempt, rank: Rank, network: Network) -> type[Engine]:
     rounds in its own way, which decides the answers of a network that has hardly learnt."""
     if attempt.began is None or attempt.fallback is not None:
         return Engine
-    name = attempt.began.started.engine
+    name = attempt.engine
     return Engine if why_not(name, network.graph, rank.device, rank.training, ranks=1) else KINDS[name]

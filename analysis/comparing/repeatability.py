@@ -309,12 +309,12 @@ def _choices(run: Judged) -> str:
     replay = run.replay
     measured = [ceiling for leg in replay.counted_legs for ceiling in leg.ceilings.values()]
     threads = sorted({ceiling.threads for ceiling in measured} - {0})
-    began = [attempt.began.started for attempt in replay.attempts if attempt.began is not None]
+    engines = {attempt.engine for attempt in replay.attempts if attempt.began is not None}
     found = [replay.opened.config.training.format]
     if threads:
         found.append(f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}")
-    if began:
-        found.append(f"{' and '.join(sorted({started.engine for started in began}))} steps")
+    if engines:
+        found.append(f"{' and '.join(sorted(engines))} steps")
     if replay.num_legs > 1:  # each lost the trials in flight
         found.append(counted(replay.num_legs, "leg"))
     return ", ".join(found)

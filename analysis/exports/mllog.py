@@ -156,7 +156,7 @@ def _trained(replay: Replay, attempt: Attempt, unvalidated: int) -> Iterator[Lin
     zero = _begin(attempt.leg)
     about = {"trial": attempt.trial.number, "attempt": attempt.number, "group": attempt.group}
     ended = {} if attempt.ended is None else {"state": attempt.state.value}
-    begin, done = zero + 1000 * attempt.began.end, 0
+    begin, done = zero + 1000 * attempt.began, 0
     for closed in attempt.validations:
         segment, end = closed.segment, zero + 1000 * closed.end
         validated = max(begin, end - 1000 * segment.validate_seconds)
@@ -166,7 +166,7 @@ def _trained(replay: Replay, attempt: Attempt, unvalidated: int) -> Iterator[Lin
         yield from _evaluated(replay, "validation", segment.tally, validated, end, done, about)
         begin = end
     if attempt.ended is not None and (unvalidated or not attempt.num_closed):
-        end = zero + 1000 * attempt.ended.end
+        end = zero + 1000 * attempt.ended
         yield from _block(replay, begin, end, done, unvalidated, {**about, **ended})
 
 

@@ -95,10 +95,9 @@ def _best(judged: Judged) -> dict[str, Any] | None:
     if best is None:
         return None
     by_number = {row.number: row for row in rows(judged.replay, judged.recount.counts)}
-    ended = best.attempts[-1].ended
     return {
         "trial": best.number,
-        "weights_sha256": ended.finished.weights if ended is not None else "",
+        "weights_sha256": best.attempts[-1].weights,
         "lineage": [
             {
                 "trial": row.number,

@@ -105,7 +105,7 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
     pauses between legs."""
     axis = SpanAxis(replay.legs)
     told = [
-        (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)
+        (axis.at(attempt.leg, attempt.ended), attempt.error, attempt.trial.number)
         for attempt in replay.arrivals
         if attempt.ended is not None and attempt.error is not None
     ]

@@ -107,10 +107,10 @@ def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tup
     for attempt in replay.attempts:
         if attempt.began is None:
             continue
-        begin = axis.at(attempt.leg, attempt.began.end)
+        begin = axis.at(attempt.leg, attempt.began)
         end = float(last_work[attempt.index])
         if attempt.ended is not None:
-            end = max(end, axis.at(attempt.leg, attempt.ended.end))
+            end = max(end, axis.at(attempt.leg, attempt.ended))
         bars.append(Bar(attempt.trial.number, attempt.group, begin, max(begin, end), attempt.state))
     return tuple(bars)
 
@@ -141,6 +141,6 @@ def _gaps(replay: Replay, axis: SpanAxis, bars: Sequence[Bar], seconds: NDArray[
         leg_begin = float(axis.begins[attempt.leg.index])
         since = max(free.get(bar.group, 0.0), leg_begin)
         told = axis.at(attempt.leg, attempt.dispatch_time)
-        ready = told + attempt.began.started.prepare_seconds
+        ready = told + attempt.prepare_seconds
         seconds[bar.group, prepare] += max(0.0, min(ready, bar.begin) - max(told, since))
         free[bar.group] = max(bar.end, free.get(bar.group, 0.0))

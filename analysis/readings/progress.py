@@ -100,7 +100,7 @@ def progress(replay: Replay, score: Score) -> Progress:
     """What was known at each time, as a reader of the journal would have seen it."""
     axis = SpanAxis(replay.legs)
     told = [
-        (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)
+        (axis.at(attempt.leg, attempt.ended), attempt.error, attempt.trial.number)
         for attempt in replay.arrivals
         if attempt.chosen_from and attempt.error is not None and attempt.ended is not None
     ]

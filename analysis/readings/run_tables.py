@@ -135,11 +135,11 @@ def engines(replay: Replay) -> list[StepsMade]:
     """One for each engine and reason, the most frequent first; none where nothing chose an engine."""
     made: Counter[tuple[str, str, str]] = Counter()
     for attempt in replay.attempts:
-        if attempt.began is None or not attempt.began.started.chosen:
+        if attempt.began is None or not attempt.chosen:
             continue
-        started, fallback = attempt.began.started, attempt.fallback
+        fallback = attempt.fallback
         if fallback is None:
-            made[started.engine, started.chosen, ""] += 1
+            made[attempt.engine, attempt.chosen, ""] += 1
         else:
             made[EAGER, fallback.reason, fallback.engine] += 1
     return [StepsMade(*how, times) for how, times in made.most_common()]
@@ -159,7 +159,7 @@ def engines_text(replay: Replay) -> list[str]:
         share = "" if len(found) == 1 else f": {made.trials:,} of {total:,} trials"
         texts.append(f"{made.engine}{how}{share}")
     threads = Counter(
-        tuple(sorted(set(attempt.began.started.threads))) for attempt in replay.attempts if attempt.began
+        tuple(sorted(set(attempt.threads))) for attempt in replay.attempts if attempt.began is not None
     )
     del threads[()]  # of devices that are not CPUs, and of older journals
     return texts + ([_threads_text(threads)] if threads else [])

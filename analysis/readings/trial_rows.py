@@ -78,15 +78,17 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
         story = replay.trials[number]
         attempt, counted = story.attempts[-1], counts.get(number)
         trial, leg = attempt.trial, attempt.leg
-        began = None if attempt.began is None else axis.at(leg, attempt.began.end)
-        last = attempt.ended.end if attempt.ended else max((v.end for v in attempt.rows), default=None)
+        began = None if attempt.began is None else axis.at(leg, attempt.began)
+        last = attempt.ended
+        if last is None:
+            last = max((row.end for row in attempt.rows), default=None)
         found.append(
             TrialRow(
                 number=number,
                 parent=trial.parent,
                 morphisms=tuple(spoken(type(morphism).__name__) for morphism in trial.morphisms),
                 state=story.state,
-                reason=attempt.ended.finished.reason if attempt.ended else "",
+                reason=attempt.reason,
                 error=story.error,
                 operations=None if counted is None else counted.train_price(OPS),
                 parameters=None if counted is None else counted.parameters,
@@ -108,9 +110,9 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
 
 def _engine(attempt: Attempt) -> str:
     """The engine that made its steps in the end."""
-    if attempt.began is None or not attempt.began.started.chosen:
+    if attempt.began is None or not attempt.chosen:
         return ""
-    return EAGER if attempt.fallback is not None else attempt.began.started.engine
+    return EAGER if attempt.fallback is not None else attempt.engine
 
 
 def _intensity(replay: Replay, attempt: Attempt, counted: Counted) -> float | None:

@@ -158,7 +158,7 @@ def _times(replay: Replay) -> Iterator[Hashable]:
     """When work ended, to the microsecond since its leg began."""
     ends = [*replay.blocks.column("ends").tolist(), *replay.validations.column("end").tolist()]
     for attempt in replay.attempts:
-        ends += [event.end for event in (attempt.began, attempt.ended) if event is not None]
+        ends += [end for end in (attempt.began, attempt.ended) if end is not None]
     for end in ends:
         if round(end, 3) != end:
             yield f"{end:.6f}"
@@ -175,7 +175,7 @@ def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]
         yield (place, ordinal[place]), (steps, examples), seconds
     for trial, attempt in zip(trials, replay.attempts):
         if attempt.began is not None:
-            yield ((trial, -1), "prepared"), (0, 0), attempt.began.started.prepare_seconds
+            yield ((trial, -1), "prepared"), (0, 0), attempt.prepare_seconds
         for row in attempt.rows:
             yield ((trial, row.segment), "trained"), (row.steps, row.train_examples), row.train_seconds
             yield ((trial, row.segment), "validated"), (0, row.of), row.validate_seconds

@@ -260,13 +260,12 @@ def _of_scenario(judged: Judged, inference: Inference) -> Iterator[tuple[str, by
 def _measurements(replay: Replay, inference: Inference) -> dict[str, str]:
     """The content of measurements.json: how weights and inputs were stored, and where the weights come
     from."""
-    format, ended = inference.measured.format, replay.trials[inference.trial].attempts[-1].ended
-    assert ended is not None
+    format, weights = inference.measured.format, replay.trials[inference.trial].attempts[-1].weights
     is_cast = format not in ("fp32", "tf32")  # TF32 rounds within a product, and stores nothing
     return {
         "input_data_types": "fp32",
         "retraining": f"yes: the network was found and trained by a search on {IMAGENET_1K.title}",
-        "starting_weights_filename": f"{inference.trial}.safetensors, SHA-256 {ended.finished.weights}",
+        "starting_weights_filename": f"{inference.trial}.safetensors, SHA-256 {weights}",
         "weight_data_types": format if is_cast else "fp32",
         "weight_transformations": f"from fp32 to {format} by torch.autocast" if is_cast else "none",
     }

@@ -133,9 +133,9 @@ def _of_score(run: Replay, scored: dict[str, Any]) -> list[Row]:
 
 def _of_journal(run: Replay) -> list[Row]:
     """Rows of what only the journal says: who made the steps, and why."""
-    begun = [attempt.began.started for attempt in run.attempts if attempt.began is not None]
-    engines = Counter(started.engine for started in begun)
-    reasons = Counter(started.chosen for started in begun).most_common(1)
+    begun = [attempt for attempt in run.attempts if attempt.began is not None]
+    engines = Counter(attempt.engine for attempt in begun)
+    reasons = Counter(attempt.chosen for attempt in begun).most_common(1)
     named = ", ".join(f"{name} {count} ×" for name, count in engines.most_common()) or "none"
     rows = [row("engines of trials", named)]
     rows += [row("mostly because", reason) for reason, _ in reasons]

@@ -59,7 +59,9 @@ def check(job: Job) -> None:
     assert told.legs[0].ended is not None
     assert told.legs[0].ended.reason == "terminated"
     # Those that were prepared and never began are given out again.
-    states = [attempt.state for attempt in told.attempts if attempt.leg.index == 0 and attempt.began]
+    states = [
+        attempt.state for attempt in told.attempts if attempt.leg.index == 0 and attempt.began is not None
+    ]
     assert told.legs[0].losses == []
     assert State.STOPPED in states
     assert State.LOST not in states

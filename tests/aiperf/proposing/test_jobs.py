@@ -190,7 +190,7 @@ def test_read_again_it_goes_on_as_if_it_had_never_stopped() -> None:
         events.append(Began(Started(attempt.trial.number, attempt.number, "", 0.1), 0.0))
         events += [Closed(validation.segment, 0.0) for validation in attempt.validations]
         if attempt.ended is not None:
-            events.append(attempt.ended)
+            events.append(attempt.ending)
     again.tell(*events)
     assert [again.dispatch() for _ in range(5)] == [live.dispatch() for _ in range(5)]
 

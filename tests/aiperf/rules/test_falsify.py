@@ -665,7 +665,7 @@ def test_a_validation_that_came_too_late_is_no_better_error() -> None:
     assert later.segment.error < earlier.segment.error
     del attempt.places[2:]
     run.validations.rows["in_time"][attempt.places[1]] = False
-    attempt.ended = within(attempt.ended, kept=None)
+    attempt.kept = None
     seen = trial_length.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
     assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]
 
@@ -675,7 +675,7 @@ def test_a_target_is_reached_by_the_very_error_of_a_network_that_ended_well(stat
     (end, *_) = places(TIMED, Ended)
     following = next(place for place in places(TIMED, Dispatched) if place > end)
     timed = [*TIMED[:following], (TIMED[following][0] + 1.0, TIMED[following][1])]
-    error = next(a.error for a in replayed(timed).attempts if a.ended)
+    error = next(a.error for a in replayed(timed).attempts if a.ended is not None)
     timed = together(with_config(**{"limits.target_error": error}), said(Ended, state=state))(timed)
     assert ("target_error" in failed(timed).get("span", "")) == (state is State.COMPLETE)
 
@@ -687,7 +687,7 @@ def test_what_another_leg_reached_does_not_stop_this_one_before_it_could_look() 
     lost = replace(one(Dispatched, TWO_LEGS, 1), attempt=2)
     second = [*TWO_LEGS[again:filled], (TWO_LEGS[filled][0], lost)]
     timed = [*TWO_LEGS[: place + 1], *((t + 30, e) for t, e in second)]
-    (ended,) = [a for a in replayed(timed).attempts if a.ended]
+    (ended,) = [a for a in replayed(timed).attempts if a.ended is not None]
     assert ended.error is not None
     timed = with_config(**{"limits.target_error": ended.error})(timed)
     assert "target_error" not in failed(timed).get("span", "")

@@ -13,11 +13,11 @@ import pytest
 
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.columns import Validations
-from aiperf.journal.events import Closed, Ended, Opened
+from aiperf.journal.events import Closed, Opened
 from aiperf.rules.rule import Evidence
 from aiperf.rules.trial_length import _kept, _since_best, examples
 from aiperf.tasks.language.tally import UNIT, Predicted
-from aiperf.wire.reports import NOTHING_KEPT, Finished
+from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import Segment, State
 from tests.journals import Scene, Simulation, replayed
 from tests.tables import ComesTo
@@ -73,7 +73,7 @@ def best(*bits: float) -> tuple[int | None, list[int]]:
 def since(attempt: Attempt, kept: int | None = None) -> list[int]:
     """As early stopping counts, by what the group said that it kept."""
     if kept is not None:
-        attempt.ended = Ended(Finished(0, 1, State.COMPLETE, "", kept=kept), 1.0)
+        attempt.told_state, attempt.kept = State.COMPLETE, kept
     return list(_since_best(attempt.rows, attempt.kept))
 
 
@@ -81,7 +81,7 @@ def chosen(late: int, kept: int) -> int | None:
     """A group may have taken a validation for too late that is in time in the journal, or the other way
     round: then the lowest error there is not that of its network."""
     attempt = attempt_of(4, 3, 2, late=late)
-    attempt.ended = Ended(Finished(0, 1, State.STOPPED, "", kept=kept), 1.0)
+    attempt.told_state, attempt.kept = State.STOPPED, kept
     assert attempt.chosen_from == (attempt.best_validation is not None)
     return chosen_of(attempt)
 
@@ -96,7 +96,7 @@ def kept(kept: int, *ends: float) -> list[str]:
     attempt = attempt_of(4, 3, 2)
     attempt.table.rows["end"][:] = ends
     attempt.leg = Leg(0, cast(Any, None), deadline=100.0)
-    attempt.ended = Ended(Finished(0, 1, State.STOPPED, "", kept=kept), 1.0)
+    attempt.told_state, attempt.kept = State.STOPPED, kept
     return list(_kept(attempt, attempt.rows))
 
 

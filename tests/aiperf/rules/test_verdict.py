@@ -171,9 +171,7 @@ class Ranked:
             closed.rows[name][place] = value
 
     def keep_nothing(self) -> None:
-        last = self.best.attempts[-1]
-        assert last.ended is not None
-        last.ended = within(last.ended, weights="")
+        self.best.attempts[-1].weights = ""
 
     def idle(self) -> None:
         self.replay.arrivals = [attempt for attempt in self.replay.arrivals if attempt.group == 0]

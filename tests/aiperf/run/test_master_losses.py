@@ -296,7 +296,7 @@ def test_who_still_validates_is_waited_for_unless_others_were_stopped_before(
     told = Played(tmp_path / "run", machine, assumptions, wanted).replay
     assert (reason(told), told.faults) == (ends, [])
     assert reasons(told) == ["did not stop within 32 s"] * lost
-    at_end = [attempt.state for attempt in told.attempts if attempt.began][-nodes:]
+    at_end = [attempt.state for attempt in told.attempts if attempt.began is not None][-nodes:]
     assert at_end == [State.LOST if lost else State.STOPPED] * nodes
     assert told.tested is not None or ends == "deadline"
     if ends == "deadline":

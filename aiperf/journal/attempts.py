@@ -203,8 +203,6 @@ class Attempt:
     """Number of steps in all blocks that arrived, credited or not; likewise the examples and seconds."""
     examples: int = 0
     seconds: float = 0.0
-    loss: float | None = None
-    """Mean loss of the last block; None if it was not finite."""
 
     @property
     def number(self) -> int:
@@ -343,7 +341,7 @@ class Attempt:
 class TrialStory:
     """A trial with all its attempts, of which the last one counts for the search."""
 
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: tuple[Attempt, ...] = ()
 
     @property
     def number(self) -> int:

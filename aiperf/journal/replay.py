@@ -353,7 +353,8 @@ class Replay:
             return f"of trial {number} to group {event.group}, which does not exist"
         attempt = Attempt(len(self.attempts), event, self.leg, t, self.validations)
         self.attempts.append(attempt)
-        self.trials.setdefault(number, TrialStory()).attempts.append(attempt)
+        story = self.trials.setdefault(number, TrialStory())
+        story.attempts += (attempt,)
         self._open[number, event.attempt] = attempt
         self._of_group.setdefault(event.group, {})[attempt.index] = attempt
         return ""
@@ -393,7 +394,7 @@ class Replay:
 
     def _stepped(self, t: float, row: events.BlockRow) -> str:
         """Most lines of a long journal are folded in here."""
-        trial, number, segment, steps, examples, seconds, loss, _ = row
+        trial, number, segment, steps, examples, seconds, *_ = row
         attempt = self._running(trial, number)
         if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
@@ -402,7 +403,6 @@ class Replay:
         attempt.steps += steps
         attempt.examples += examples
         attempt.seconds += seconds
-        attempt.loss = loss
         self.blocks.append(attempt.index, t, row)
         return ""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
@@ -18,15 +18,22 @@ from markupsafe import Markup, escape
 from aiperf import __version__
 from aiperf.journal.mark import Mark
 from aiperf.wording import plain
-from analysis.pages.figures.picture import Marks, Picture
+from analysis.pages.figures.picture import Key, Marks, Picture
 from analysis.pages.figures.svg import inline
+from analysis.table import Table
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture as a template takes it."""
+    """A picture as a template takes it, without what it was drawn from."""
 
-    picture: Picture
+    name: str
+    title: str
+    says: str
+    legend: Sequence[Key]
+    table: Table | None
+    empty: bool
+    """As of the picture."""
     wide: Markup
     narrow: Markup
     marks: Mapping[str, Any] | None
@@ -49,7 +56,8 @@ def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> 
             "parents": _places(names, parents or {}) if picture.lineage else None,
         }
     # matplotlib escapes what it writes; nothing else of a figure is markup.
-    return Drawn(picture, Markup(found.wide), Markup(found.narrow), marks)
+    words = picture.name, picture.title, picture.says, picture.legend, picture.table, picture.empty
+    return Drawn(*words, Markup(found.wide), Markup(found.narrow), marks)
 
 
 def page(template: str, mark: Mark | None, live: bool = False, **content: Any) -> str:

@@ -133,14 +133,28 @@ def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, P
 
 
 def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
-    """The figures without the mark of a run that was not measured, each with the anchor of its section."""
-    replay, score = judged.replay, judged.score
-    so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
-    best = replay.best  # None if no trial was validated: then what is about a best network is left out
+    """The figures without the mark of a run that was not measured, each with the anchor of its section. What
+    one part of them is drawn from is let go before the next: of a long run, it is much."""
     if judged.verdict.answer is not Answer.NO_RESULT:  # its figures would be of nothing
-        yield FIRST, throughput(score, others_over_time(replay))
-        yield "quality", error_over_time(so_far, score)
-        yield "quality", regulated_over_time(so_far, score)
+        yield from _over_time(judged)
+    yield from _of_the_search(judged, found)
+    yield from _of_the_groups(judged)
+    measured = read_telemetry(judged.files, judged.replay)
+    if measured is not None:
+        yield "telemetry-section", telemetry(measured)
+    yield from _of_the_best_network(judged)
+
+
+def _over_time(judged: Judged) -> Iterator[tuple[str, Picture]]:
+    score, so_far = judged.score, progress(judged.replay, judged.score)
+    yield FIRST, throughput(score, others_over_time(judged.replay))
+    yield "quality", error_over_time(so_far, score)
+    yield "quality", regulated_over_time(so_far, score)
+
+
+def _of_the_search(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
+    replay = judged.replay
+    best = replay.best  # None if no trial was validated: then what is about a best network is left out
     shown = most_telling(found, TRIALS_SHOWN)
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
     task, error = task_of_run(replay), median_error(found)
@@ -151,18 +165,24 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     placed = trained([("", found)], error or 0.0)
     why, control = ", the median of the trials' lowest errors", control_cost(replay)
     yield "search", characterisation(placed, error, task, control, why, names)
+
+
+def _of_the_groups(judged: Judged) -> Iterator[tuple[str, Picture]]:
+    busy = occupancy(judged.replay, judged.credit)
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
-    measured = read_telemetry(judged.files, replay)
-    if measured is not None:
-        yield "telemetry-section", telemetry(measured)
-    if best is not None:
-        try:
-            line = line_of_graphs(replay, best.number)
-        except JournalError:  # the rule "operations" says so
-            return
-        yield "architecture-section", architecture_picture(architecture(line), best.number)
-        yield "operations", operations_by_layer(line[-1][1], judged.layers)
+
+
+def _of_the_best_network(judged: Judged) -> Iterator[tuple[str, Picture]]:
+    best = judged.replay.best
+    if best is None:
+        return
+    try:
+        line = line_of_graphs(judged.replay, best.number)
+    except JournalError:  # the rule "operations" says so
+        return
+    yield "architecture-section", architecture_picture(architecture(line), best.number)
+    yield "operations", operations_by_layer(line[-1][1], judged.layers)
 
 
 def _beside(judged: Judged, about: About) -> list[Section]:

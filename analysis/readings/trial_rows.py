@@ -6,6 +6,7 @@ import statistics
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -18,6 +19,7 @@ from aiperf.score.example_counts import Counted
 from aiperf.wire.trial import State
 from aiperf.wording import spoken
 from analysis.readings.roofline import intensity
+from nas.morphisms import Morphism
 from nas.ops import OPS
 
 
@@ -86,7 +88,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
             TrialRow(
                 number=number,
                 parent=trial.parent,
-                morphisms=tuple(spoken(type(morphism).__name__) for morphism in trial.morphisms),
+                morphisms=_in_words(tuple(map(type, trial.morphisms))),
                 state=story.state,
                 reason=attempt.reason,
                 error=story.error,
@@ -106,6 +108,12 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
             )
         )
     return found
+
+
+@cache
+def _in_words(kinds: tuple[type[Morphism], ...]) -> tuple[str, ...]:
+    """Morphisms by name, held once for all trials that have the same kinds."""
+    return tuple(spoken(kind.__name__) for kind in kinds)
 
 
 def _engine(attempt: Attempt) -> str:

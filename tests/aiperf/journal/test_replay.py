@@ -53,7 +53,6 @@ def test_an_attempt_knows_its_steps_its_curve_and_its_lowest_error(plain: list[T
     assert attempt.seconds == pytest.approx(sum(segment.train_seconds for segment in closed))
     assert attempt.curve == [(2000 * (i + 1), segment.error) for i, segment in enumerate(closed)]
     assert attempt.error == min(segment.error for segment in closed)
-    assert attempt.loss == 1.5
 
 
 def test_of_equal_errors_the_first_to_end_is_the_best() -> None:

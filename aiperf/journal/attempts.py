@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from aiperf.journal.columns import ValidationRow, Validations
+from aiperf.journal.columns import Reports, ValidationRow, Validations
 from aiperf.journal.events import (
     Dispatched,
     Ended,
@@ -163,19 +163,17 @@ class Attempt:
     """Index among all attempts of the run, from 0; `Blocks.attempts` refers to it."""
     dispatched: Dispatched
     leg: Leg
-    dispatch_time: float
+    reports: Reports = field(repr=False)
+    """What few ask of an attempt, of all attempts; its own row is at `index`."""
     table: Validations = field(repr=False)
     """The validations of all attempts."""
-    places: array[int] = field(default_factory=lambda: array("q"))
+    places: array[int] = field(default_factory=lambda: array("i"))
     """The rows of its own in that table, in order."""
     began: float | None = None
     """Time in seconds of its leg at which it began its first step; None before that."""
-    begin_time: float | None = None
-    """Time of the line that says so."""
     built: str = ""
     """What its group told of the preparation, with these defaults before it began (`Started.graph_key`);
-    likewise the next four fields."""
-    prepare_seconds: float = 0.0
+    likewise the next three fields."""
     engine: str = ""
     chosen: str = ""
     threads: tuple[int, ...] = ()
@@ -183,17 +181,11 @@ class Attempt:
     """The fallback after which its steps are eager, if there was one."""
     ended: float | None = None
     """Time in seconds of its leg at which it ended; None before that."""
-    end_time: float | None = None
-    """Time of the line that says so."""
-    end_line: int = 0
-    """Number of that line; 0 without one."""
     told_state: State | None = None
     """What its group told of the end, with these defaults before it (`Finished.state`); likewise the next
-    five fields."""
+    three fields."""
     reason: str = ""
     out_of_memory: bool = False
-    weights: str = ""
-    age_seconds: float = 0.0
     kept: int | None = None
     """Index of the segment whose network was kept, or NOTHING_KEPT; None before the end, and if the attempt
     failed."""
@@ -203,6 +195,45 @@ class Attempt:
     """Number of steps in all blocks that arrived, credited or not; likewise the examples and seconds."""
     examples: int = 0
     seconds: float = 0.0
+
+    @property
+    def dispatch_time(self) -> float:
+        """Time of the line `Dispatched`, in seconds of its leg, as all times of an attempt."""
+        time: float = self.reports.value(self.index, "dispatch_time")
+        return time
+
+    @property
+    def begin_time(self) -> float | None:
+        """Time of the line that says that it began; None without one."""
+        return self.reports.time(self.index, "begin_time")
+
+    @property
+    def prepare_seconds(self) -> float:
+        """What its group told of the preparation (`Started`); 0 before it began."""
+        seconds: float = self.reports.value(self.index, "prepare_seconds")
+        return seconds
+
+    @property
+    def end_time(self) -> float | None:
+        """Time of the line that says that it ended; None without one."""
+        return self.reports.time(self.index, "end_time")
+
+    @property
+    def end_line(self) -> int:
+        """Number of that line; 0 without one."""
+        line: int = self.reports.value(self.index, "end_line")
+        return line
+
+    @property
+    def age_seconds(self) -> float:
+        """What its group told of the end (`Finished`); 0 before it. Likewise the hash of the weights, which
+        is empty."""
+        seconds: float = self.reports.value(self.index, "age_seconds")
+        return seconds
+
+    @property
+    def weights(self) -> str:
+        return self.reports.weights[self.index]
 
     @property
     def number(self) -> int:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import nan
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from aiperf.journal.events import BlockRow, ClosedRow
 from aiperf.tasks.tally import Tally
 
-WHOLE, REAL, FLAG = "q", "d", "?"
-"""Kinds of columns: 64-bit whole numbers, doubles, and true or false, as `struct` and numpy call them."""
+WHOLE, INDEX, REAL, FLAG = "q", "i", "d", "?"
+"""Kinds of columns: whole numbers of 64 bits, places of what has a line of its own, doubles, and true or
+false, as `struct` and numpy call them."""
 KINDS = {int: WHOLE, float: REAL, bool: FLAG}
 
 
@@ -36,15 +38,33 @@ class PackedRows:
     COLUMNS: ClassVar[Mapping[str, str]]
     """Names of the columns, and their kinds."""
     _row: ClassVar[struct.Struct]
+    _cells: ClassVar[Mapping[str, tuple[struct.Struct, int]]]
+    """By column, how its value is packed, and where in a row it begins."""
     _type: ClassVar[np.dtype[Any]]
     _packed: bytearray = field(default_factory=bytearray)
 
     def __init_subclass__(cls) -> None:
-        cls._row = struct.Struct("=" + "".join(cls.COLUMNS.values()))
+        kinds = "".join(cls.COLUMNS.values())
+        cls._row = struct.Struct(f"={kinds}")
+        begins = (struct.calcsize(f"={kinds[:place]}") for place in range(len(kinds)))
+        cls._cells = {
+            name: (struct.Struct(f"={kind}"), begin)
+            for (name, kind), begin in zip(cls.COLUMNS.items(), begins)
+        }
         cls._type = np.dtype(list(cls.COLUMNS.items()))
 
     def __len__(self) -> int:
         return len(self._packed) // self._row.size
+
+    def value(self, place: int, name: str) -> Any:
+        """One value of the row with this number."""
+        cell, begin = self._cells[name]
+        return cell.unpack_from(self._packed, place * self._row.size + begin)[0]
+
+    def put(self, place: int, name: str, value: float) -> None:
+        """Writes one value of a row that there is."""
+        cell, begin = self._cells[name]
+        cell.pack_into(self._packed, place * self._row.size + begin, value)
 
     @property
     def rows(self) -> NDArray[Any]:
@@ -58,12 +78,66 @@ class PackedRows:
         return column
 
 
+@dataclass
+class Digests:
+    """Texts of which nearly all are SHA-256 in hexadecimal digits, or empty: 32 bytes each instead of 113."""
+
+    _packed: bytearray = field(default_factory=bytearray)
+    _others: dict[int, str] = field(default_factory=dict)
+    """The texts by place that are neither."""
+
+    def __len__(self) -> int:
+        return len(self._packed) // DIGEST_BYTES
+
+    def __getitem__(self, place: int) -> str:
+        if place in self._others:
+            return self._others[place]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        digest = self._packed[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+        return "" if digest == NO_DIGEST else digest.hex()
+
+    def __setitem__(self, place: int, text: str) -> None:
+        digest = _digest(text)
+        self._packed[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES] = digest
+        self._others.pop(place, None)
+        if text and digest == NO_DIGEST:
+            self._others[place] = text
+
+    def append(self, text: str) -> None:
+        self._packed += NO_DIGEST
+        if text:
+            self[len(self) - 1] = text
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether each text is not empty."""
+        packed = np.frombuffer(self._packed, np.uint8).reshape(-1, DIGEST_BYTES)
+        known: NDArray[np.bool_] = np.any(packed != 0, axis=1)
+        known[list(self._others)] = True
+        return known
+
+
+DIGEST_BYTES = 32
+NO_DIGEST = bytes(DIGEST_BYTES)
+"""Stands for a text that is no digest, and for that of zeros, which no file has."""
+
+
+def _digest(text: str) -> bytes:
+    """The bytes that a text states in hexadecimal digits as Python writes them; else NO_DIGEST."""
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        return NO_DIGEST
+    return digest if len(digest) == DIGEST_BYTES and digest.hex() == text else NO_DIGEST
+
+
 class Blocks(PackedRows):
     """One row per `Stepped` line, in the order of the journal."""
 
     COLUMNS: ClassVar = {
-        "attempts": WHOLE,  # index of the attempt among all attempts of the run
-        "segments": WHOLE,
+        "attempts": INDEX,  # among all attempts of the run
+        "segments": INDEX,
         "steps": WHOLE,
         "examples": WHOLE,
         "seconds": REAL,
@@ -124,9 +198,12 @@ _NAMED = partial(tuple.__new__, ValidationRow)
 class Validations(PackedRows):
     """One row per `Closed` line, in the order of the journal, and what is no number of it in lists."""
 
-    COLUMNS: ClassVar = {name: KINDS[kind] for name, kind in get_type_hints(ValidationRow).items()}
+    COLUMNS: ClassVar = {
+        **{name: KINDS[kind] for name, kind in get_type_hints(ValidationRow).items()},
+        **dict.fromkeys(("attempt", "segment"), INDEX),
+    }
     tallies: list[Tally] = field(default_factory=list)
-    logs: list[str] = field(default_factory=list)
+    logs: Digests = field(default_factory=Digests)
     """Hashes over the logs of the groups (`Closed.logs`)."""
     _order: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), compare=False)
 
@@ -223,6 +300,41 @@ class Pieces:
 
     def _joined(self, of_blocks: str, of_validations: str) -> NDArray[Any]:
         return np.concatenate([self.blocks.rows[of_blocks], self.validations.ordered(of_validations)])
+
+
+@dataclass
+class Reports(PackedRows):
+    """One row per attempt, in the order of their dispatch: what few readers ask of it. Times are in seconds
+    of its leg, and not a number until they are known."""
+
+    COLUMNS: ClassVar = {
+        "dispatch_time": REAL,
+        "begin_time": REAL,
+        "prepare_seconds": REAL,
+        "end_time": REAL,
+        "age_seconds": REAL,
+        "end_line": WHOLE,
+    }
+    weights: Digests = field(default_factory=Digests)
+
+    def append(self, dispatch_time: float) -> None:
+        self._packed += self._row.pack(dispatch_time, nan, 0.0, nan, 0.0, 0)
+        self.weights.append("")
+
+    def began(self, place: int, begin_time: float, prepare_seconds: float) -> None:
+        self.put(place, "begin_time", begin_time)
+        self.put(place, "prepare_seconds", prepare_seconds)
+
+    def ended(self, place: int, end_time: float, end_line: int, age_seconds: float, weights: str) -> None:
+        self.put(place, "end_time", end_time)
+        self.put(place, "end_line", end_line)
+        self.put(place, "age_seconds", age_seconds)
+        self.weights[place] = weights
+
+    def time(self, place: int, name: str) -> float | None:
+        """A time; None until it is known."""
+        time: float = self.value(place, name)
+        return None if time != time else time
 
 
 def sums_of(num_attempts: int, attempts: NDArray[np.int64], values: NDArray[np.int64]) -> list[int]:

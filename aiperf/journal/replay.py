@@ -17,7 +17,7 @@ import numpy as np
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory
-from aiperf.journal.columns import Blocks, Pieces, Totals, ValidationRow, Validations
+from aiperf.journal.columns import Blocks, Pieces, Reports, Totals, ValidationRow, Validations
 from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.wire.reports import NOTHING_KEPT, Evaluated, Ready
@@ -64,6 +64,7 @@ class Replay:
         them."""
         self.blocks = Blocks()
         self.validations = Validations()
+        self.reports = Reports()
         self.best: TrialStory | None = None
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
@@ -351,7 +352,8 @@ class Replay:
             return f"of trial {number}, which has not ended"
         if not self.leg.alive.get(event.group):
             return f"of trial {number} to group {event.group}, which does not exist"
-        attempt = Attempt(len(self.attempts), event, self.leg, t, self.validations)
+        attempt = Attempt(len(self.attempts), event, self.leg, self.reports, self.validations)
+        self.reports.append(t)
         self.attempts.append(attempt)
         story = self.trials.setdefault(number, TrialStory())
         story.attempts += (attempt,)
@@ -376,8 +378,8 @@ class Replay:
             return f"of trial {started.trial}: threads of {found} ranks, not of {needed}"
         for rank, count in zip(attempt.ranks, started.threads):
             attempt.leg.threads.setdefault(rank, set()).add(count)
-        attempt.began, attempt.begin_time = event.end, t
-        attempt.built, attempt.prepare_seconds = started.graph_key, started.prepare_seconds
+        self.reports.began(attempt.index, t, started.prepare_seconds)
+        attempt.began, attempt.built = event.end, started.graph_key
         attempt.engine, attempt.chosen, attempt.threads = started.engine, started.chosen, started.threads
         return ""
 
@@ -436,10 +438,9 @@ class Replay:
             return f"{where}, but it never began"
         if told.kept is not None and not NOTHING_KEPT <= told.kept < attempt.num_closed:
             return f"{where}, but it keeps the network of segment {told.kept} of {attempt.num_closed}"
-        attempt.ended, attempt.end_time, attempt.end_line = event.end, t, self.lines
-        attempt.told_state, attempt.reason, attempt.weights = told.state, told.reason, told.weights
-        attempt.out_of_memory, attempt.age_seconds = told.out_of_memory, told.age_seconds
-        attempt.kept = told.kept
+        self.reports.ended(attempt.index, t, self.lines, told.age_seconds, told.weights)
+        attempt.ended, attempt.told_state, attempt.reason = event.end, told.state, told.reason
+        attempt.out_of_memory, attempt.kept = told.out_of_memory, told.kept
         self._decisions[-1] = attempt
         self.arrivals.append(attempt)
         unbounded = attempt.unbounded if attempt.chosen_from else None

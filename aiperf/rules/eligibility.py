@@ -257,7 +257,7 @@ def segments(evidence: Evidence) -> Inspection:
         for row in map(closed.row, closed.by_attempt[seconds > LONGEST_SEGMENT_SECONDS])
     ]
     # Without the hash a later change of a log would not show.
-    unhashed = closed.logs.count("")
+    unhashed = int((~closed.logs.known).sum())
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return inspection_of(len(closed), "no segment was closed", text, wrong)

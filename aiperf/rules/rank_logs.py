@@ -92,16 +92,16 @@ def witnesses(evidence: Evidence) -> Inspection:
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence, found, gaps))
-    hashed = [bool(logs) for logs in evidence.replay.validations.logs]
-    at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
+    hashed = evidence.replay.validations.logs.known
+    at = "each validation" if hashed.all() else f"{hashed.sum()} of {len(hashed)} validations"
     same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)} with the journal"
-    same += f" and with the hash of {at}" if any(hashed) else ""
+    same += f" and with the hash of {at}" if hashed.any() else ""
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         return unknown(f"{same}; missing or incomplete: {shown}{more}", contradictions)
     text = f"{same}; none missing"
-    if any(hashed) and not all(hashed):  # some were removed
+    if hashed.any() and not hashed.all():  # some were removed
         return unknown(text, contradictions)
     return inspection_of(len(evidence.replay.blocks), "no training step was run", text, contradictions)
 

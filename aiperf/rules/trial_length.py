@@ -166,7 +166,7 @@ class _Reserved:
         self._num: list[int] = []
         """How many of them there were at the end of each attempt."""
         for attempt in replay.attempts:
-            history = self._validated.setdefault((attempt.leg.index, attempt.group), array("q"))
+            history = self._validated.setdefault((attempt.leg.index, attempt.group), array("i"))
             history.extend(attempt.places)
             self._num.append(len(history))
 

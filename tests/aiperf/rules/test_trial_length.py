@@ -57,9 +57,9 @@ def attempt_of(*bits: float, late: int = 0) -> Attempt:
         event = Closed(Segment(0, 1, index, 1, 1, 1.0, tally, 0.1), 1.0)
         closed.append(0, 1.0, event.row, in_time=index < len(bits) - late)
     job = cast(Any, SimpleNamespace(attempt=1, trial=SimpleNamespace(number=7)))
-    nobody = cast(Any, None)
-    places = array("q", range(len(bits)))
-    return Attempt(0, dispatched=job, leg=nobody, dispatch_time=0.0, table=closed, places=places)
+    nobody = nothing = cast(Any, None)
+    places = array("i", range(len(bits)))
+    return Attempt(0, dispatched=job, leg=nobody, reports=nothing, table=closed, places=places)
 
 
 def best(*bits: float) -> tuple[int | None, list[int]]:

@@ -171,7 +171,8 @@ class Ranked:
             closed.rows[name][place] = value
 
     def keep_nothing(self) -> None:
-        self.best.attempts[-1].weights = ""
+        best = self.best.attempts[-1]
+        best.reports.weights[best.index] = ""
 
     def idle(self) -> None:
         self.replay.arrivals = [attempt for attempt in self.replay.arrivals if attempt.group == 0]

@@ -57,13 +57,14 @@ def report(
         from analysis.pages.report import report_html, write_figures
         from analysis.pages.report_head import About
         from analysis.submissions.canonical import canonical
-        from analysis.submissions.schema import check
     only_with("the page, not for --json", not as_json, "price_text", "site", "others")
     with ExitStack() as stack:
         files = stack.enter_context(opened(path))
         judged = glance(files)
         gc.freeze()  # what was read stays until the end: the collector of cycles need not look through it
         if as_json:
+            with extra("report"):
+                from analysis.submissions.schema import check
             content = result(judged)
             check("result-1", content, "the result")
             written = [write_file(output or beside(path, files, files.result.name), canonical(content))]

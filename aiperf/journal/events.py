@@ -48,6 +48,8 @@ class Origin(Enum):
 class Event:
     """What one line of the journal says happened."""
 
+    __slots__ = ()
+
 
 class Line(NamedTuple):
     """One line of a journal as it was read."""
@@ -196,6 +198,8 @@ class Released(Event):
 class Dispatched(Event):
     """A trial was given to a group. The operations are those of one example of its architecture."""
 
+    # A long run has a hundred thousand of them. (`slots=True` makes a second class, and a record names its.)
+    __slots__ = ("attempt", "backward", "evaluate", "forward", "graph_key", "group", "parameters", "trial")
     trial: Trial
     attempt: int
     group: int

@@ -100,6 +100,14 @@ class _Held(dict[Any, Any]):
         return value
 
 
+def _with_shared_names(records: list[Any]) -> list[Any]:
+    """Records of morphisms, whose names of nodes many others have too."""
+    for record in records:
+        if isinstance(record, dict):
+            record |= {key: sys.intern(text) for key, text in record.items() if type(text) is str}
+    return records
+
+
 class UsualLines:
     """Reads the lines of one journal."""
 
@@ -195,7 +203,7 @@ class UsualLines:
         trial = Trial(
             whole[number],
             None if parent is None else whole[parent],
-            _MORPHISMS(strict.parsed(morphisms), "trial.morphisms"),
+            _MORPHISMS(_with_shared_names(strict.parsed(morphisms)), "trial.morphisms"),
             self._hyper[hyper],
             whole[round_],
             whole[epochs],

@@ -23,7 +23,7 @@ from analysis.table import Cell, Table
 from nas.ops import OPS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a long run has a hundred thousand of them
 class Trained:
     """A trial whose architecture could be counted."""
 

@@ -87,7 +87,7 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
     opened, devices = replay.opened, look(judged.files, replay)
     found, task = rows(replay, judged.recount.counts), task_of_run(replay)
     shown = most_telling(found, TRIALS_SHOWN)
-    sections = _sections(judged, found, devices)
+    sections = _sections(judged, found, shown, devices)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     if opened.origin is Origin.SIMULATED:  # its clock begins at a moment of no meaning
         started = "on a virtual clock"
@@ -196,10 +196,12 @@ def _beside(judged: Judged, about: About) -> list[Section]:
     return [Section("others", "Other machines", [drawn(one) for one in found])] if found else []
 
 
-def _sections(judged: Judged, found: Sequence[TrialRow], devices: DeviceReadings) -> list[Section]:
+def _sections(
+    judged: Judged, found: Sequence[TrialRow], shown: Sequence[TrialRow], devices: DeviceReadings
+) -> list[Section]:
     """The sections in the order of the page, each with its figures; a section without figures is left out.
-    `found` are all trials, which the lines to ancestors need."""
-    parents = {row.number: row.parent for row in found}
+    `found` are all trials, `shown` those with lines to their ancestors."""
+    parents = {row.number: row.parent for row in shown}
     by_section: dict[str, list[Drawn]] = {}
     for anchor, picture in pictures(judged, found):
         by_section.setdefault(anchor, []).append(drawn(picture, parents))

@@ -88,16 +88,16 @@ def _work(
 ) -> NDArray[np.float64]:
     """Adds up train, validate and lost; returns the end of the last piece of each attempt."""
     found = replay.pieces()
-    leg, group, ends, is_validation = found.leg, found.group, found.end, found.is_validation
-    end = axis.of(leg, ends)
-    inside = end - axis.of(leg, ends - found.seconds)
-    counts = credited.pieces
+    end = axis.of(found.leg, found.end)
+    inside = end - axis.of(found.leg, found.end - found.seconds)
+    last = np.zeros(len(replay.attempts))
+    np.maximum.at(last, found.attempt, end)
+    del end
+    group, is_validation, counts = found.group, found.is_validation, credited.pieces
     columns = {"train": counts & ~is_validation, "validate": counts & is_validation, "lost": ~counts}
     for part, chosen in columns.items():
         done = np.bincount(group[chosen], weights=inside[chosen], minlength=len(seconds))
         seconds[:, PARTS.index(part)] += done
-    last = np.zeros(len(replay.attempts))
-    np.maximum.at(last, found.attempt, end)
     return last
 
 
@@ -133,7 +133,7 @@ def _gaps(replay: Replay, axis: SpanAxis, bars: Sequence[Bar], seconds: NDArray[
     ready, from when the network was sent to it."""
     begun = [attempt for attempt in replay.attempts if attempt.began is not None]
     free: dict[int, float] = {}
-    order = sorted(range(len(bars)), key=lambda place: (bars[place].group, bars[place].begin))
+    order = np.lexsort(([bar.begin for bar in bars], [bar.group for bar in bars])).tolist()
     prepare = PARTS.index("prepare")
     for place in order:
         bar, attempt = bars[place], begun[place]

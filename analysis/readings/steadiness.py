@@ -50,11 +50,13 @@ def time_lost(replay: Replay) -> float | None:
 
 
 def _pieces(replay: Replay) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Attempt, seconds and examples of neighbouring blocks that make about STEPS steps together. Those of the
-    first steps of an attempt, and of attempts that fell back, have none. Doubles, because a journal may hold
-    any number."""
-    column = replay.blocks.column
-    order = np.argsort(column("attempts"), kind="stable")
+    """Attempt, seconds and examples of neighbouring blocks that make about STEPS steps together, of attempts
+    that may have enough of them. Those of the first steps of an attempt, and of attempts that fell back, have
+    none. Doubles, because a journal may hold any number."""
+    column, of_block = replay.blocks.column, replay.blocks.column("attempts")
+    is_long = np.bincount(of_block) >= LEAST_PIECES  # a piece is of one block at least
+    order = np.flatnonzero(is_long[of_block])
+    order = order[np.argsort(of_block[order], kind="stable")]
     attempts, seconds, examples, steps = (
         column(name)[order] for name in ("attempts", "seconds", "examples", "steps")
     )

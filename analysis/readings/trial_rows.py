@@ -151,7 +151,7 @@ class _Curves:
                     lowest = error
                     found.extend((done + examples / self._examples, min(1.0, error)))
         self._kept[number] = found[-2] if found else done
-        return found
+        return found[:]  # without the room that it grew into
 
 
 def median_error(found: Sequence[TrialRow]) -> float | None:

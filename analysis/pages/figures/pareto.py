@@ -31,7 +31,7 @@ from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a long run has a hundred thousand of them
 class Dot:
     """A trial with a validation whose architecture could be counted."""
 

@@ -192,9 +192,7 @@ class Attempt:
     abandoned: bool = False
     """Whether its group was lost, or its leg was killed, before it ended."""
     steps: int = 0
-    """Number of steps in all blocks that arrived, credited or not; likewise the examples and seconds."""
-    examples: int = 0
-    seconds: float = 0.0
+    """Number of steps in all blocks that arrived, credited or not; `Replay.worked` has further sums."""
 
     @property
     def dispatch_time(self) -> float:

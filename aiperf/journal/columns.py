@@ -31,6 +31,14 @@ class Totals:
     seconds: NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class Worked:
+    """Sums over all blocks of each attempt, credited or not."""
+
+    examples: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+
 @dataclass
 class PackedRows:
     """Rows of numbers, packed one after the other: a third of the memory of an object for each."""
@@ -162,6 +170,15 @@ class Blocks(PackedRows):
 
         steps, examples = summed("steps").astype(np.int64), summed("examples").astype(np.int64)
         return Totals(first, steps, examples, summed("seconds"))
+
+    def worked(self, num_attempts: int) -> Worked:
+        """Sums over the blocks of each attempt; whole numbers as exact as those of `totals`."""
+        attempts = self.column("attempts")
+
+        def summed(name: str) -> NDArray[Any]:
+            return np.bincount(attempts, weights=self.column(name), minlength=num_attempts)
+
+        return Worked(summed("examples").astype(np.int64), summed("seconds"))
 
     def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place of the segment of each block (`Totals`)."""

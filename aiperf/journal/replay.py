@@ -17,7 +17,7 @@ import numpy as np
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory
-from aiperf.journal.columns import Blocks, Pieces, Reports, Totals, ValidationRow, Validations
+from aiperf.journal.columns import Blocks, Pieces, Reports, Totals, ValidationRow, Validations, Worked
 from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.wire.reports import NOTHING_KEPT, Evaluated, Ready
@@ -178,6 +178,10 @@ class Replay:
     def totals(self) -> Totals:
         """Sums over the blocks of each segment. Each attempt has one segment more than were closed."""
         return self.blocks.totals([attempt.num_closed + 1 for attempt in self.attempts])
+
+    def worked(self) -> Worked:
+        """Sums over the blocks of each attempt."""
+        return self.blocks.worked(len(self.attempts))
 
     def pieces(self) -> Pieces:
         """All work of the run. Score and rules use the same columns many times, so they are made once."""
@@ -396,15 +400,13 @@ class Replay:
 
     def _stepped(self, t: float, row: events.BlockRow) -> str:
         """Most lines of a long journal are folded in here."""
-        trial, number, segment, steps, examples, seconds, *_ = row
+        trial, number, segment, steps, *_ = row
         attempt = self._running(trial, number)
         if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
         if segment != attempt.num_closed:
             return f"of trial {trial}, segment {segment}, but {attempt.num_closed} is open"
         attempt.steps += steps
-        attempt.examples += examples
-        attempt.seconds += seconds
         self.blocks.append(attempt.index, t, row)
         return ""
 

@@ -227,7 +227,7 @@ def _storage(timed: Sequence[TimedAttempt], training: TrainingConfig, otherwise:
 def _trials(replay: Replay, first_step: float) -> Part:
     """Times of a trial that are not work: its time since the end of the trial before, less what it trained
     and validated."""
-    gaps, prepares = [], []
+    gaps, prepares, trained = [], [], replay.worked().seconds
     ordered = sorted(replay.attempts, key=lambda each: (each.leg.index, each.group, each.index))
     for _, attempts in groupby(ordered, key=lambda each: (each.leg.index, each.group)):
         begun = [each for each in attempts if each.began is not None]
@@ -236,7 +236,7 @@ def _trials(replay: Replay, first_step: float) -> Part:
             # If the next trial was dispatched by then, the group did not wait for the master.
             if before.ended is not None and each.ended is not None and each.dispatch_time <= before.ended:
                 validated = sum(row.validate_seconds for row in each.rows)
-                gaps.append(each.ended - before.ended - each.seconds - validated)
+                gaps.append(each.ended - before.ended - trained[each.index] - validated)
     gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
     prepare = float(np.median(prepares)) if prepares else 0.0
     account = (

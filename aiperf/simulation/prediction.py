@@ -84,13 +84,13 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
     pretended = Pretended(assumptions, opened.config, seed, manifest, ranks, extent=extent)
     networks = _networks(replay, pretended.seed, assumptions)
     was = modelled = 0.0
-    for attempt in replay.attempts:
+    for attempt, trained in zip(replay.attempts, replay.worked().seconds.tolist()):
         network = networks.get(attempt.trial.number)
         if network is None or not attempt.steps:
             continue
         step = pretended.step_seconds(network, attempt.trial.hyper.batch_size)
         modelled += attempt.steps * step * usual + assumptions.trials.first_step_seconds
-        was += attempt.seconds
+        was += trained
         for row in attempt.rows:
             modelled += pretended.validate_seconds(network, row.of)
             was += row.validate_seconds

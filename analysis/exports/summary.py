@@ -114,11 +114,14 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
         (marked("best network", mark), best_text),
     ]
     examples = f"{task.example}s"
+    trained = replay.worked().examples
     # One line for each group that trains.
     for group, attempt in sorted(replay.running.items()):
         error = f", error {task.error_text(attempt.error)}" if attempt.error is not None else ""
         trial = f"trial {attempt.trial.number} ({origin(attempt.trial)})"
-        lines.append((marked(f"group {group}", mark), f"{trial}, {attempt.examples:,} {examples}{error}"))
+        lines.append(
+            (marked(f"group {group}", mark), f"{trial}, {trained[attempt.index]:,} {examples}{error}")
+        )
     if replay.legs:
         lines += _named("slow", slow_text(look(files, replay).slow, replay))
         lines += _named("lost", losses_text(replay))

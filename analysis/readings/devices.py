@@ -152,7 +152,9 @@ def roofline_share_text(replay: Replay) -> str:
     if limits is None or best is None:
         return ""
     attempt = best.attempts[-1]
-    if not attempt.examples or attempt.seconds <= 0:
+    worked = replay.worked()
+    examples, seconds = worked.examples[attempt.index], worked.seconds[attempt.index]
+    if not examples or seconds <= 0:
         return ""
     try:
         graph = rebuild(replay, best.number)
@@ -161,7 +163,7 @@ def roofline_share_text(replay: Replay) -> str:
     ranks = len(attempt.leg.began.groups[attempt.group])
     batch = attempt.trial.hyper.batch_size
     allowed = example_seconds(graph, limits, max(1, batch // ranks)) / ranks
-    share = allowed / (attempt.seconds / attempt.examples)
+    share = float(allowed / (seconds / examples))
     data = replay.opened.config.data
     at_most = task_of(data).amount.rate_text(1 / allowed, data.size)
     return (

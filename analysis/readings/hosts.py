@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.columns import Worked
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
@@ -162,9 +163,10 @@ def num_nodes(replay: Replay) -> int:
 
 def groups_now(replay: Replay) -> tuple[GroupNow, ...]:
     """What each group of the last leg is doing."""
-    leg, running = replay.leg, replay.running
+    leg, running, worked = replay.leg, replay.running, replay.worked()
     return tuple(
-        _group(replay, group, _hosts_text(leg, group), running.get(group)) for group in range(leg.groups)
+        _group(replay, worked, group, _hosts_text(leg, group), running.get(group))
+        for group in range(leg.groups)
     )
 
 
@@ -175,7 +177,7 @@ def _hosts_text(leg: Leg, group: int) -> str:
     return f"{hosts[0]}{more}" if hosts else "unknown"
 
 
-def _group(replay: Replay, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+def _group(replay: Replay, worked: Worked, group: int, host: str, attempt: Attempt | None) -> GroupNow:
     """What a group does. How much of the trial is done is only known if the ranks said how many examples
     there are."""
     leg = replay.leg
@@ -184,6 +186,7 @@ def _group(replay: Replay, group: int, host: str, attempt: Attempt | None) -> Gr
         return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)
     amount, size = task_of(replay.opened.config.data).amount, replay.opened.config.data.size
     of = leg.ranks[0].ready.data.get("training_examples")
+    examples, seconds = float(worked.examples[attempt.index]), float(worked.seconds[attempt.index])
     planned = plan(attempt.trial, replay.opened.config.training, of) if type(of) is int else None
     return GroupNow(
         group=group,
@@ -194,5 +197,5 @@ def _group(replay: Replay, group: int, host: str, attempt: Attempt | None) -> Gr
         share=min(1.0, attempt.steps / planned.steps) if planned and planned.steps > 0 else 0.0,
         epochs=attempt.trial.epochs,
         error=attempt.error,
-        per_second=amount.rate(attempt.examples / attempt.seconds, size) if attempt.seconds > 0 else None,
+        per_second=amount.rate(examples / seconds, size) if seconds > 0 else None,
     )

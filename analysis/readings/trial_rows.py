@@ -75,7 +75,7 @@ class TrialRow:
 
 def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
     """The trials as rows, in the order of their numbers."""
-    axis, found, curves = SpanAxis(replay.legs), [], _Curves(replay)
+    axis, found, curves, trained = SpanAxis(replay.legs), [], _Curves(replay), replay.worked().examples
     for number in sorted(replay.trials):
         story = replay.trials[number]
         attempt, counted = story.attempts[-1], counts.get(number)
@@ -100,7 +100,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
                 epochs=trial.epochs,
                 batch_size=trial.hyper.batch_size,
                 learning_rate=trial.hyper.learning_rate,
-                examples=attempt.examples,
+                examples=int(trained[attempt.index]),
                 began=began,
                 ended=None if began is None or last is None else axis.at(leg, last),
                 intensity=None if counted is None else _intensity(replay, attempt, counted),

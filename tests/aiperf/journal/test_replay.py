@@ -45,12 +45,13 @@ def plain() -> list[Timed]:
 
 
 def test_an_attempt_knows_its_steps_its_curve_and_its_lowest_error(plain: list[Timed]) -> None:
-    attempt = replayed(plain).trials[0].attempts[-1]
+    run = replayed(plain)
+    attempt, worked = run.trials[0].attempts[-1], run.worked()
     closed = [e.segment for _, e in plain if isinstance(e, Closed) and e.segment.trial == 0]
     assert attempt.state is State.COMPLETE
     assert attempt.steps == sum(segment.steps for segment in closed)
-    assert attempt.examples == attempt.steps * 50
-    assert attempt.seconds == pytest.approx(sum(segment.train_seconds for segment in closed))
+    assert worked.examples[attempt.index] == attempt.steps * 50
+    assert worked.seconds[attempt.index] == pytest.approx(sum(segment.train_seconds for segment in closed))
     assert attempt.curve == [(2000 * (i + 1), segment.error) for i, segment in enumerate(closed)]
     assert attempt.error == min(segment.error for segment in closed)
 

@@ -44,9 +44,9 @@ def test_every_operation_of_the_courses_is_credited(tmp_path: Path) -> None:
     told = played.replay
     counts = recount(told).counts
     by_hand = sum(
-        counts[attempt.trial.number].train.price(OPS) * attempt.examples
+        counts[attempt.trial.number].train.price(OPS) * examples
         + sum(counts[attempt.trial.number].evaluate.price(OPS) * v.segment.of for v in attempt.validations)
-        for attempt in told.attempts
+        for attempt, examples in zip(told.attempts, told.worked().examples.tolist())
     )
     assert work(told, counts, credit(told)).operations == by_hand > 0
     assert score(told, counts) == score(played.live, counts)

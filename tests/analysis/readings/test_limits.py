@@ -9,9 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aiperf.errors import AiperfError
+from aiperf.journal.columns import Worked
 from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.example_counts import counted
@@ -169,5 +171,9 @@ def test_what_is_shown_is_as_it_was_read(as_it_was_read: Callable[[str, str], No
 
 def test_a_best_network_that_was_not_trained_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.readings.devices.limits_of", lambda replay: LIMITS)
-    run: Any = SimpleNamespace(best=SimpleNamespace(attempts=[SimpleNamespace(examples=0, seconds=0.0)]))
+    nothing, best = (
+        Worked(np.zeros(1, int), np.zeros(1)),
+        SimpleNamespace(attempts=[SimpleNamespace(index=0)]),
+    )
+    run: Any = SimpleNamespace(best=best, worked=lambda: nothing)
     assert roofline_share_text(run) == ""

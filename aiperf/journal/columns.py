@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
@@ -69,11 +69,6 @@ class PackedRows:
         cell, begin = self._cells[name]
         return cell.unpack_from(self._packed, place * self._row.size + begin)[0]
 
-    def put(self, place: int, name: str, value: float) -> None:
-        """Writes one value of a row that there is."""
-        cell, begin = self._cells[name]
-        cell.pack_into(self._packed, place * self._row.size + begin, value)
-
     @property
     def rows(self) -> NDArray[Any]:
         """All rows as they are held. No row can be appended as long as somebody keeps them."""
@@ -81,7 +76,8 @@ class PackedRows:
         return rows
 
     def column(self, name: str) -> NDArray[Any]:
-        """A copy of a column, which later rows do not change."""
+        """A copy of a column, which later rows do not change. To work on it takes a fraction of the time that
+        it takes on packed rows, whose values are not aligned."""
         column: NDArray[Any] = self.rows[name].copy()
         return column
 
@@ -244,7 +240,7 @@ class Validations(PackedRows):
 
     def ordered(self, name: str) -> NDArray[Any]:
         """A copy of a column in the order of `by_attempt`."""
-        ordered: NDArray[Any] = self.rows[name][self.by_attempt]
+        ordered: NDArray[Any] = self.column(name)[self.by_attempt]
         return ordered
 
 
@@ -313,40 +309,53 @@ class Pieces:
         """Number of steps; for a validation, of batches as large as those of the training."""
         closed = self.validations
         batches = -(-closed.ordered("of") // self.batch_of[closed.ordered("attempt")])
-        return np.concatenate([self.blocks.rows["steps"], batches])
+        return np.concatenate([self.blocks.column("steps"), batches])
 
     def _joined(self, of_blocks: str, of_validations: str) -> NDArray[Any]:
-        return np.concatenate([self.blocks.rows[of_blocks], self.validations.ordered(of_validations)])
+        return np.concatenate([self.blocks.column(of_blocks), self.validations.ordered(of_validations)])
+
+
+class Report(NamedTuple):
+    """What few readers ask of an attempt. Times are in seconds of its leg, and not a number until they are
+    known."""
+
+    dispatch_time: float
+    begin_time: float
+    prepare_seconds: float
+    end_time: float
+    age_seconds: float
+    end_line: int
+
+
+_BEGAN, _ENDED = struct.Struct("=dd"), struct.Struct("=ddq")
+"""Neighbouring values of a `Report` that become known together."""
 
 
 @dataclass
 class Reports(PackedRows):
-    """One row per attempt, in the order of their dispatch: what few readers ask of it. Times are in seconds
-    of its leg, and not a number until they are known."""
+    """One row per attempt, in the order of their dispatch."""
 
-    COLUMNS: ClassVar = {
-        "dispatch_time": REAL,
-        "begin_time": REAL,
-        "prepare_seconds": REAL,
-        "end_time": REAL,
-        "age_seconds": REAL,
-        "end_line": WHOLE,
-    }
+    COLUMNS: ClassVar = {name: KINDS[kind] for name, kind in get_type_hints(Report).items()}
     weights: Digests = field(default_factory=Digests)
 
+    @property
+    def each(self) -> Iterator[Report]:
+        """All rows, one after the other: to ask each attempt for its values takes five times as long."""
+        return map(Report._make, self._row.iter_unpack(self._packed))
+
     def append(self, dispatch_time: float) -> None:
-        self._packed += self._row.pack(dispatch_time, nan, 0.0, nan, 0.0, 0)
+        self._packed += self._row.pack(*Report(dispatch_time, nan, 0.0, nan, 0.0, 0))
         self.weights.append("")
 
     def began(self, place: int, begin_time: float, prepare_seconds: float) -> None:
-        self.put(place, "begin_time", begin_time)
-        self.put(place, "prepare_seconds", prepare_seconds)
+        begin = place * self._row.size + self._cells["begin_time"][1]
+        _BEGAN.pack_into(self._packed, begin, begin_time, prepare_seconds)
 
-    def ended(self, place: int, end_time: float, end_line: int, age_seconds: float, weights: str) -> None:
-        self.put(place, "end_time", end_time)
-        self.put(place, "end_line", end_line)
-        self.put(place, "age_seconds", age_seconds)
-        self.weights[place] = weights
+    def ended(self, place: int, end_time: float, age_seconds: float, end_line: int, weights: str) -> None:
+        begin = place * self._row.size + self._cells["end_time"][1]
+        _ENDED.pack_into(self._packed, begin, end_time, age_seconds, end_line)
+        if weights:
+            self.weights[place] = weights
 
     def time(self, place: int, name: str) -> float | None:
         """A time; None until it is known."""

@@ -440,7 +440,7 @@ class Replay:
             return f"{where}, but it never began"
         if told.kept is not None and not NOTHING_KEPT <= told.kept < attempt.num_closed:
             return f"{where}, but it keeps the network of segment {told.kept} of {attempt.num_closed}"
-        self.reports.ended(attempt.index, t, self.lines, told.age_seconds, told.weights)
+        self.reports.ended(attempt.index, t, told.age_seconds, self.lines, told.weights)
         attempt.ended, attempt.told_state, attempt.reason = event.end, told.state, told.reason
         attempt.out_of_memory, attempt.kept = told.out_of_memory, told.kept
         self._decisions[-1] = attempt

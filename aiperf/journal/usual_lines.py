@@ -103,8 +103,10 @@ class _Held(dict[Any, Any]):
 def _with_shared_names(records: list[Any]) -> list[Any]:
     """Records of morphisms, whose names of nodes many others have too."""
     for record in records:
-        if isinstance(record, dict):
-            record |= {key: sys.intern(text) for key, text in record.items() if type(text) is str}
+        if type(record) is dict:
+            for key, value in record.items():
+                if type(value) is str:
+                    record[key] = sys.intern(value)
     return records
 
 

@@ -90,9 +90,10 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
     if story is None:
         return False
     last = story.attempts[-1]
-    if last.state is not State.COMPLETE or last.end_time is None:
+    ended = last.end_time
+    if last.state is not State.COMPLETE or ended is None:
         return False
-    return (last.leg.index, last.end_time) <= (child.leg.index, child.dispatch_time)
+    return (last.leg.index, ended) <= (child.leg.index, child.dispatch_time)
 
 
 def seed(evidence: Evidence) -> Inspection:

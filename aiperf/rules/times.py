@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
-from aiperf.journal.columns import Pieces
+from aiperf.journal.columns import Pieces, Report
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import (
@@ -64,24 +64,24 @@ def _times(replay: Replay) -> Iterator[str]:
     for row in map(closed.row, closed.by_attempt[~_in_order(ends, reported)]):
         early.setdefault(row.attempt, []).append((f"segment {row.segment}", row.end, row.t))
     timeless = set(attempts[~(closed.ordered("validate_seconds") > 0)].tolist())
-    for attempt in replay.attempts:
+    for attempt, told in zip(replay.attempts, replay.reports.each):
         number, index = attempt.trial.number, attempt.index
         for what, end, at in (
-            ("start", attempt.began, attempt.begin_time),
-            ("end", attempt.ended, attempt.end_time),
+            ("start", attempt.began, told.begin_time),
+            ("end", attempt.ended, told.end_time),
         ):
-            if end is not None and at is not None and not _in_order(end, at):
+            if end is not None and not _in_order(end, at):
                 early.setdefault(index, []).append((what, end, at))
         for what, end, t in early.get(index, ()):
             yield f"trial {number}: its {what} at {end:.3f} s was reported earlier, at {t:.3f} s"
         if index in timeless:
             yield f"trial {number}: a validation took no time"
-        yield from _durations(attempt)
+        yield from _durations(attempt, told)
         released = attempt.leg.released
         if released is not None and attempt.began is not None and attempt.began < released:
             began = f"trial {number} began at {attempt.began:.3f} s"
             yield f"{began}, before the clock started at {released:.3f} s"
-        elif released is not None and attempt.dispatch_time < released:
+        elif released is not None and told.dispatch_time < released:
             yield f"trial {number} was dispatched before the clock started at {released:.3f} s"
     column = replay.blocks.column
     late = ~_in_order(column("ends"), column("times"))
@@ -99,15 +99,15 @@ def _in_order(end: Any, t: Any) -> Any:
     return end <= t + ROUNDING_SECONDS
 
 
-def _durations(attempt: Attempt) -> Iterator[str]:
+def _durations(attempt: Attempt, told: Report) -> Iterator[str]:
     """A group prepares a trial after its dispatch and before its first step; no report is older than that."""
-    number, dispatched = attempt.trial.number, attempt.dispatch_time
+    number = attempt.trial.number
     if attempt.began is not None:
-        took, room = attempt.prepare_seconds, attempt.began - dispatched
+        took, room = told.prepare_seconds, attempt.began - told.dispatch_time
         if not 0 < took <= room * (1 + DRIFT) + LATE_SECONDS:
             yield f"trial {number} took {took:.6g} s to prepare, but began {room:.3f} s after its dispatch"
-    if attempt.ended is not None and attempt.end_time is not None:
-        age, room = attempt.age_seconds, attempt.end_time - dispatched
+    if attempt.ended is not None:
+        age, room = told.age_seconds, told.end_time - told.dispatch_time
         if not 0 <= age <= room * (1 + DRIFT) + LATE_SECONDS:
             yield f"trial {number}: its end was {age:.6g} s old when reported {room:.3f} s after dispatch"
 
@@ -321,7 +321,7 @@ def _unwitnessed_stalls(evidence: Evidence) -> list[str]:
     stalls = [(leg, stall) for leg in evidence.replay.legs for stall in _long(leg)]
     if not stalls:
         return []
-    found, work = list[str](), _Work.of(evidence.replay.pieces())
+    found, work = list[str](), _Columns.of(evidence.replay.pieces())
     for leg, stall in stalls:
         if groups := [each for each in range(leg.groups) if not _went_on(evidence, work, leg, stall, each)]:
             named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
@@ -333,7 +333,7 @@ def _unwitnessed_stalls(evidence: Evidence) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Columns:
     """The columns of `Pieces` that each group and stall is asked about."""
 
     attempt: NDArray[np.int64]
@@ -343,7 +343,7 @@ class _Work:
     seconds: NDArray[np.float64]
 
     @classmethod
-    def of(cls, found: Pieces) -> _Work:
+    def of(cls, found: Pieces) -> _Columns:
         return cls(found.attempt, found.group, found.leg, found.time, found.seconds)
 
 
@@ -356,7 +356,7 @@ def _long(leg: Leg) -> list[Stall]:
     return [stall for stall in inside if stall.seconds > SILENCE_SECONDS]
 
 
-def _went_on(evidence: Evidence, work: _Work, leg: Leg, stall: Stall, group: int) -> bool:
+def _went_on(evidence: Evidence, work: _Columns, leg: Leg, stall: Stall, group: int) -> bool:
     """Whether the trials that it had at the start fill the time, or ended within it. Each of its ranks must
     have a log, which `witnesses` compares with them."""
     files = evidence.files

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
-from urllib.parse import unquote
 
 from aiperf.errors import AiperfError, ForeignLibrary
 from aiperf.host import variables
@@ -103,6 +102,7 @@ def _again() -> str:
     """The command that restores the files from where they were installed, since the program is on no package
     index."""
     from importlib.metadata import Distribution, PackageNotFoundError
+    from urllib.parse import unquote
 
     again = "pip install --force-reinstall --no-deps"
     try:

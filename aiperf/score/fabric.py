@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import median
+
+import numpy as np
 
 from aiperf.journal.replay import Replay
 from aiperf.tasks.task import ControlNetwork
@@ -149,7 +150,7 @@ def slow_pairs(fabric: Fabric) -> list[SlowPair]:
     for index, (pairs, rates) in enumerate(zip(rounds(len(fabric.nodes)), fabric.rounds)):
         if min(len(pairs), len(rates)) < LEAST_PAIRS:
             continue
-        typical = median(rates)
+        typical = float(np.median(rates))
         for (first, second), rate in zip(pairs, rates):
             if rate < SLOW * typical:
                 hosts = fabric.nodes[first].host, fabric.nodes[second].host

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from aiperf.score.disturbance import (
     most_disturbed,
 )
 from aiperf.wording import counted, percent
+from analysis.readings.robust import median
 from analysis.readings.steadiness import time_lost
 
 LEAST_STOLEN = 0.005

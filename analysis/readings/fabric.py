@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from aiperf.journal.replay import Replay
@@ -27,6 +26,7 @@ from aiperf.score.fabric import (
 from aiperf.tasks.registry import task_of
 from aiperf.wire.reports import Fabric, TimedAllReduce
 from aiperf.wording import bytes_text, counted, figure, plain, scaled
+from analysis.readings.robust import median
 from nas.record import encode
 
 SHOWN = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from aiperf.journal.strict import once
 from aiperf.os_error import unreadable
 from aiperf.wire.reports import Rate
 from aiperf.wording import percent, rate, scaled
+from analysis.readings.robust import median
 from analysis.table import aligned
 from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
@@ -90,18 +91,11 @@ def limits_of(run: Replay) -> Limits | None:
     ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.counted_legs) if leg.ceilings), [])
     if not ceilings or ceilings[0].format not in FORMATS:
         return None
-    products = _median(ceiling.product.fastest for ceiling in ceilings)
-    copies = _median(ceiling.copy.fastest for ceiling in ceilings)
+    products = median([ceiling.product.fastest for ceiling in ceilings])
+    copies = median([ceiling.copy.fastest for ceiling in ceilings])
     if min(products, copies) <= 0:
         return None
     return Limits(ceilings[0].device, ceilings[0].format, products, copies)
-
-
-def _median(values: Iterable[float]) -> float:
-    """The module `statistics` takes longer to import than the rest of this file."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def read_limits(path: Path, formats: Sequence[str]) -> Limits:

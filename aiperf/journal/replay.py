@@ -184,7 +184,7 @@ class Replay:
         return self.blocks.worked(len(self.attempts))
 
     def pieces(self) -> Pieces:
-        """All work of the run. Score and rules use the same columns many times, so they are made once."""
+        """All work of the run. Score and rules ask often, so what it has of each attempt is made once."""
         if self._pieces is None or self._pieces[0] != self.lines:
             self._pieces = self.lines, _pieces(self)
         return self._pieces[1]

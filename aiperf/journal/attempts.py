@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from aiperf.journal.columns import Reports, ValidationRow, Validations
+from aiperf.journal.columns import AttemptRows, ValidationRow, Validations
 from aiperf.journal.events import (
     Dispatched,
     Ended,
@@ -163,7 +163,7 @@ class Attempt:
     """Index among all attempts of the run, from 0; `Blocks.attempts` refers to it."""
     dispatched: Dispatched
     leg: Leg
-    reports: Reports = field(repr=False)
+    attempt_rows: AttemptRows = field(repr=False)
     """What few ask of an attempt, of all attempts; its own row is at `index`."""
     table: Validations = field(repr=False)
     """The validations of all attempts."""
@@ -197,41 +197,41 @@ class Attempt:
     @property
     def dispatch_time(self) -> float:
         """Time of the line `Dispatched`, in seconds of its leg, as all times of an attempt."""
-        time: float = self.reports.value(self.index, "dispatch_time")
+        time: float = self.attempt_rows.value(self.index, "dispatch_time")
         return time
 
     @property
     def begin_time(self) -> float | None:
         """Time of the line that says that it began; None without one."""
-        return self.reports.time(self.index, "begin_time")
+        return self.attempt_rows.time(self.index, "begin_time")
 
     @property
     def prepare_seconds(self) -> float:
         """What its group told of the preparation (`Started`); 0 before it began."""
-        seconds: float = self.reports.value(self.index, "prepare_seconds")
+        seconds: float = self.attempt_rows.value(self.index, "prepare_seconds")
         return seconds
 
     @property
     def end_time(self) -> float | None:
         """Time of the line that says that it ended; None without one."""
-        return self.reports.time(self.index, "end_time")
+        return self.attempt_rows.time(self.index, "end_time")
 
     @property
     def end_line(self) -> int:
         """Number of that line; 0 without one."""
-        line: int = self.reports.value(self.index, "end_line")
+        line: int = self.attempt_rows.value(self.index, "end_line")
         return line
 
     @property
     def age_seconds(self) -> float:
         """What its group told of the end (`Finished`); 0 before it. Likewise the hash of the weights, which
         is empty."""
-        seconds: float = self.reports.value(self.index, "age_seconds")
+        seconds: float = self.attempt_rows.value(self.index, "age_seconds")
         return seconds
 
     @property
     def weights(self) -> str:
-        return self.reports.weights[self.index]
+        return self.attempt_rows.weights[self.index]
 
     @property
     def number(self) -> int:

@@ -315,7 +315,7 @@ class Pieces:
         return np.concatenate([self.blocks.column(of_blocks), self.validations.ordered(of_validations)])
 
 
-class Report(NamedTuple):
+class AttemptRow(NamedTuple):
     """What few readers ask of an attempt. Times are in seconds of its leg, and not a number until they are
     known."""
 
@@ -328,23 +328,23 @@ class Report(NamedTuple):
 
 
 _BEGAN, _ENDED = struct.Struct("=dd"), struct.Struct("=ddq")
-"""Neighbouring values of a `Report` that become known together."""
+"""Neighbouring values of an `AttemptRow` that become known together."""
 
 
 @dataclass
-class Reports(PackedRows):
+class AttemptRows(PackedRows):
     """One row per attempt, in the order of their dispatch."""
 
-    COLUMNS: ClassVar = {name: KINDS[kind] for name, kind in get_type_hints(Report).items()}
+    COLUMNS: ClassVar = {name: KINDS[kind] for name, kind in get_type_hints(AttemptRow).items()}
     weights: Digests = field(default_factory=Digests)
 
     @property
-    def each(self) -> Iterator[Report]:
+    def each(self) -> Iterator[AttemptRow]:
         """All rows, one after the other: to ask each attempt for its values takes five times as long."""
-        return map(Report._make, self._row.iter_unpack(self._packed))
+        return map(AttemptRow._make, self._row.iter_unpack(self._packed))
 
     def append(self, dispatch_time: float) -> None:
-        self._packed += self._row.pack(*Report(dispatch_time, nan, 0.0, nan, 0.0, 0))
+        self._packed += self._row.pack(*AttemptRow(dispatch_time, nan, 0.0, nan, 0.0, 0))
         self.weights.append("")
 
     def began(self, place: int, begin_time: float, prepare_seconds: float) -> None:

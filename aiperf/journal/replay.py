@@ -17,7 +17,7 @@ import numpy as np
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory
-from aiperf.journal.columns import Blocks, Pieces, Reports, Totals, ValidationRow, Validations, Worked
+from aiperf.journal.columns import AttemptRows, Blocks, Pieces, Totals, ValidationRow, Validations, Worked
 from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.wire.reports import NOTHING_KEPT, Evaluated, Ready
@@ -64,7 +64,7 @@ class Replay:
         them."""
         self.blocks = Blocks()
         self.validations = Validations()
-        self.reports = Reports()
+        self.attempt_rows = AttemptRows()
         self.best: TrialStory | None = None
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
@@ -356,8 +356,8 @@ class Replay:
             return f"of trial {number}, which has not ended"
         if not self.leg.alive.get(event.group):
             return f"of trial {number} to group {event.group}, which does not exist"
-        attempt = Attempt(len(self.attempts), event, self.leg, self.reports, self.validations)
-        self.reports.append(t)
+        attempt = Attempt(len(self.attempts), event, self.leg, self.attempt_rows, self.validations)
+        self.attempt_rows.append(t)
         self.attempts.append(attempt)
         story = self.trials.setdefault(number, TrialStory())
         story.attempts += (attempt,)
@@ -382,7 +382,7 @@ class Replay:
             return f"of trial {started.trial}: threads of {found} ranks, not of {needed}"
         for rank, count in zip(attempt.ranks, started.threads):
             attempt.leg.threads.setdefault(rank, set()).add(count)
-        self.reports.began(attempt.index, t, started.prepare_seconds)
+        self.attempt_rows.began(attempt.index, t, started.prepare_seconds)
         attempt.began, attempt.built = event.end, started.graph_key
         attempt.engine, attempt.chosen, attempt.threads = started.engine, started.chosen, started.threads
         return ""
@@ -440,7 +440,7 @@ class Replay:
             return f"{where}, but it never began"
         if told.kept is not None and not NOTHING_KEPT <= told.kept < attempt.num_closed:
             return f"{where}, but it keeps the network of segment {told.kept} of {attempt.num_closed}"
-        self.reports.ended(attempt.index, t, told.age_seconds, self.lines, told.weights)
+        self.attempt_rows.ended(attempt.index, t, told.age_seconds, self.lines, told.weights)
         attempt.ended, attempt.told_state, attempt.reason = event.end, told.state, told.reason
         attempt.out_of_memory, attempt.kept = told.out_of_memory, told.kept
         self._decisions[-1] = attempt

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
-from aiperf.journal.columns import Pieces, Report
+from aiperf.journal.columns import AttemptRow, Pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import (
@@ -64,7 +64,7 @@ def _times(replay: Replay) -> Iterator[str]:
     for row in map(closed.row, closed.by_attempt[~_in_order(ends, reported)]):
         early.setdefault(row.attempt, []).append((f"segment {row.segment}", row.end, row.t))
     timeless = set(attempts[~(closed.ordered("validate_seconds") > 0)].tolist())
-    for attempt, told in zip(replay.attempts, replay.reports.each):
+    for attempt, told in zip(replay.attempts, replay.attempt_rows.each):
         number, index = attempt.trial.number, attempt.index
         for what, end, at in (
             ("start", attempt.began, told.begin_time),
@@ -99,7 +99,7 @@ def _in_order(end: Any, t: Any) -> Any:
     return end <= t + ROUNDING_SECONDS
 
 
-def _durations(attempt: Attempt, told: Report) -> Iterator[str]:
+def _durations(attempt: Attempt, told: AttemptRow) -> Iterator[str]:
     """A group prepares a trial after its dispatch and before its first step; no report is older than that."""
     number = attempt.trial.number
     if attempt.began is not None:

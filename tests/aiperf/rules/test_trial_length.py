@@ -59,7 +59,7 @@ def attempt_of(*bits: float, late: int = 0) -> Attempt:
     job = cast(Any, SimpleNamespace(attempt=1, trial=SimpleNamespace(number=7)))
     nobody = nothing = cast(Any, None)
     places = array("i", range(len(bits)))
-    return Attempt(0, dispatched=job, leg=nobody, reports=nothing, table=closed, places=places)
+    return Attempt(0, dispatched=job, leg=nobody, attempt_rows=nothing, table=closed, places=places)
 
 
 def best(*bits: float) -> tuple[int | None, list[int]]:

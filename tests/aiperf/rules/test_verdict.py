@@ -172,7 +172,7 @@ class Ranked:
 
     def keep_nothing(self) -> None:
         best = self.best.attempts[-1]
-        best.reports.weights[best.index] = ""
+        best.attempt_rows.weights[best.index] = ""
 
     def idle(self) -> None:
         self.replay.arrivals = [attempt for attempt in self.replay.arrivals if attempt.group == 0]

@@ -171,7 +171,7 @@ class Attempt:
     """The rows of its own in that table, in order."""
     began: float | None = None
     """Time in seconds of its leg at which it began its first step; None before that."""
-    built: str = ""
+    built_key: str = ""
     """What its group told of the preparation, with these defaults before it began (`Started.graph_key`);
     likewise the next three fields."""
     engine: str = ""

@@ -159,22 +159,18 @@ class Blocks(PackedRows):
         """Sums over the blocks of each segment. `num_segments` is the number of segments of each attempt,
         open ones included."""
         first = np.concatenate([[0], np.cumsum(num_segments)]).astype(np.int64)
-        places = self.places(first)
-
-        def summed(name: str) -> NDArray[Any]:  # exact: doubles hold whole numbers below 2^53
-            return np.bincount(places, weights=self.column(name), minlength=int(first[-1]))
-
+        summed = partial(self._summed, self.places(first), int(first[-1]))
         steps, examples = summed("steps").astype(np.int64), summed("examples").astype(np.int64)
         return Totals(first, steps, examples, summed("seconds"))
 
     def worked(self, num_attempts: int) -> Worked:
-        """Sums over the blocks of each attempt; whole numbers as exact as those of `totals`."""
-        attempts = self.column("attempts")
-
-        def summed(name: str) -> NDArray[Any]:
-            return np.bincount(attempts, weights=self.column(name), minlength=num_attempts)
-
+        """Sums over the blocks of each attempt."""
+        summed = partial(self._summed, self.column("attempts"), num_attempts)
         return Worked(summed("examples").astype(np.int64), summed("seconds"))
+
+    def _summed(self, places: NDArray[Any], number: int, name: str) -> NDArray[Any]:
+        """Sums of a column by place; exact, as doubles hold whole numbers below 2^53."""
+        return np.bincount(places, weights=self.column(name), minlength=number)
 
     def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place of the segment of each block (`Totals`)."""

@@ -383,7 +383,7 @@ class Replay:
         for rank, count in zip(attempt.ranks, started.threads):
             attempt.leg.threads.setdefault(rank, set()).add(count)
         self.attempt_rows.began(attempt.index, t, started.prepare_seconds)
-        attempt.began, attempt.built = event.end, started.graph_key
+        attempt.began, attempt.built_key = event.end, started.graph_key
         attempt.engine, attempt.chosen, attempt.threads = started.engine, started.chosen, started.threads
         return ""
 

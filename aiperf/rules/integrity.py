@@ -133,7 +133,7 @@ def _differences(attempt: Attempt, found: Counted) -> Iterator[str]:
     for what in ("graph_key", "forward", "backward", "evaluate", "parameters"):
         if getattr(found, what) != getattr(claimed, what):
             yield f"trial {attempt.trial.number}: recorded {what.replace('_', ' ')} differs from the recount"
-    if attempt.began is not None and attempt.built != found.graph_key:
+    if attempt.began is not None and attempt.built_key != found.graph_key:
         yield f"trial {attempt.trial.number}: the group built a different architecture"
 
 

@@ -186,6 +186,7 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     limit by all counted operations are checked again by those that cannot be avoided."""
     replay, found, most = evidence.replay, evidence.replay.pieces(), kind.bounds(evidence.replay)
     rows = _rows_beyond(evidence, most, kind.counted)
+    # Python's numbers, which overflow without a warning.
     columns = (each[rows].tolist() for each in (found.attempt, found.examples, found.seconds))
     for row, index, examples, seconds in zip(rows, *columns):
         attempt, validation = replay.attempts[index], bool(row >= found.num_blocks)

@@ -153,7 +153,7 @@ def roofline_share_text(replay: Replay) -> str:
         return ""
     attempt = best.attempts[-1]
     worked = replay.worked()
-    examples, seconds = worked.examples[attempt.index], worked.seconds[attempt.index]
+    examples, seconds = int(worked.examples[attempt.index]), float(worked.seconds[attempt.index])
     if not examples or seconds <= 0:
         return ""
     try:
@@ -163,7 +163,7 @@ def roofline_share_text(replay: Replay) -> str:
     ranks = len(attempt.leg.began.groups[attempt.group])
     batch = attempt.trial.hyper.batch_size
     allowed = example_seconds(graph, limits, max(1, batch // ranks)) / ranks
-    share = float(allowed / (seconds / examples))
+    share = allowed / (seconds / examples)
     data = replay.opened.config.data
     at_most = task_of(data).amount.rate_text(1 / allowed, data.size)
     return (

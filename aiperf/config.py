@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, field, fields
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
 from aiperf.wording import suggestion
 from nas.bounded import read_text
+from nas.frozen import frozen
 from nas.record import RecordError, decode
 from nas.search_names import MOST_MORPHISMS, TUNERS, search_names
 
@@ -50,7 +51,7 @@ LARGEST = (1 << 31) - 1
 """The largest number of any key: no machine has that many of anything, and libraries in C stop here."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BoundsConfig:
     """What a candidate may be, as multiples of the seed's own figures."""
 
@@ -88,7 +89,7 @@ class BoundsConfig:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class SearchConfig:
     """Search strategy."""
 
@@ -118,7 +119,7 @@ class SearchConfig:
             raise ConfigError(f"search.prepared is {self.prepared}; it must be 0 or 1")
 
 
-@dataclass(frozen=True)
+@frozen
 class TuningConfig:
     """How hyper-parameters are found."""
 
@@ -133,7 +134,7 @@ class TuningConfig:
         at_least("tuning.first_round", self.first_round, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class TrainingConfig:
     """How a trial is trained."""
 
@@ -216,7 +217,7 @@ class TrainingConfig:
         return self.batch_norm == "synchronised" and ranks > 1
 
 
-@dataclass(frozen=True)
+@frozen
 class LimitsConfig:
     """When a run ends: at the first of these. 0 for one that does not hold."""
 
@@ -235,7 +236,7 @@ class LimitsConfig:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Config:
     """All settings of a run, as the first line of its journal has them."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiperf.errors import ConfigError
 from launch.shell_text import line
+from nas.frozen import frozen
 
 WARNING_SECONDS = 120
 """Time before its limit at which a job is asked to stop: thirty seconds for that, the rest for slow ranks."""
@@ -20,7 +21,7 @@ START_MINUTES = 25.0
 may take long if a thousand ranks import torch from one file system."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Job:
     """One run under a scheduler, or the same run several times."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from aiperf.errors import ConfigError
 from launch.job import WARNING_SECONDS
 from launch.site import Site
+from nas.frozen import frozen
 
 NAME = "KUBERNETES_JOB"
 """Variable of each pod with the name of its job."""
@@ -21,7 +21,7 @@ SECRET_FOLDER, SECRET_FILE = "/etc/aiperf-hpc", "secret"
 """Where the secret of a run is mounted, and the name of its file."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Pod:
     """What the pods of one kind have in common."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import isfinite
 
 from aiperf.errors import ConfigError
 from aiperf.wording import figure
+from nas.frozen import frozen
 
 FORM = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+) ?(?P<currency>[A-Z]{3})?/node-hour")
 """An amount, an optional currency of three letters, and the unit."""
@@ -15,7 +15,7 @@ DOLLARS = "USD"
 """The currency in which DAWNBench compares costs."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Price:
     """The price of one node for one hour, whatever the node does in it."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from aiperf.errors import ConfigError
@@ -18,6 +18,7 @@ from aiperf.host import variables
 from aiperf.host.programs import rows
 from launch.job import Job
 from launch.site import Mpi, Site
+from nas.frozen import frozen
 
 Answer = Callable[..., str]
 """Runs the words of a command, and returns what it prints; nothing if it fails."""
@@ -32,7 +33,7 @@ REMOVE_HOSTS = "trap 'rm -f \"$hosts\"' EXIT"
 """Line after which that file is removed at the end of the script."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Launcher:
     """A command that starts one process on each host of a list."""
 
@@ -97,7 +98,7 @@ class JobState(Enum):
     """The scheduler does not know it any more, or knows that it has ended."""
 
 
-@dataclass(frozen=True)
+@frozen
 class JobStates:
     """The answer of a scheduler that was asked for the states of jobs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from aiperf import toml
@@ -13,6 +13,7 @@ from aiperf.os_error import unreadable
 from launch import shell_text
 from launch.price import Price, parse_price
 from nas.bounded import read_text
+from nas.frozen import frozen
 from nas.record import decode
 
 LONGEST_DOCTOR_SECONDS = 1200
@@ -20,7 +21,7 @@ LONGEST_DOCTOR_SECONDS = 1200
 and initialisation."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Queue:
     """Account, partition and further options of every job."""
 
@@ -42,7 +43,7 @@ class Queue:
             shell_text.line("queue.options", option)
 
 
-@dataclass(frozen=True)
+@frozen
 class Devices:
     """The accelerators of one node, and its cores."""
 
@@ -73,7 +74,7 @@ class Devices:
         return self.cores_per_node // (self.per_node + 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Mpi:
     """The launcher that starts the ranks, and its options."""
 
@@ -91,7 +92,7 @@ class Mpi:
             shell_text.words("mpi.options", option)
 
 
-@dataclass(frozen=True)
+@frozen
 class Container:
     """A container image that holds the program; without one, the program is that of the environment."""
 
@@ -110,7 +111,7 @@ class Container:
             shell_text.words(f"container.{key}", value)
 
 
-@dataclass(frozen=True)
+@frozen
 class Scratch:
     """A folder on each node's own disk."""
 
@@ -128,7 +129,7 @@ class Scratch:
         shell_text.command("scratch.stage", self.stage)
 
 
-@dataclass(frozen=True)
+@frozen
 class Pods:
     """What a job under Kubernetes needs besides; other schedulers do not read it."""
 
@@ -159,7 +160,7 @@ class Pods:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Site:
     """One machine."""
 

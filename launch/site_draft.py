@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aiperf.host.programs import rows
 from aiperf.host.variables import number
 from aiperf.wording import counted
+from nas.frozen import frozen
 
 MARK = "aiperf-hpc:modules"
 """Stands before and after the modules: a site's profile may greet, and say goodbye."""
@@ -39,7 +39,7 @@ GUESSED = "guessed: check this"
 """Marks a value that no command of the machine reported, or of which several were reported."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Partition:
     """A partition as `sinfo` reports it."""
 

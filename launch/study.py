@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
@@ -16,10 +15,11 @@ from aiperf.journal.replay import Replay
 from aiperf.wording import counted
 from launch.job import Job
 from launch.scheduler import JobState
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 
-@dataclass(frozen=True)
+@frozen
 class Study:
     """What was requested; the configuration is another file in the same folder."""
 
@@ -59,7 +59,7 @@ class Study:
         return Job(nodes=1, hours=0.0, name=f"{files.name}-table", alone=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class StudyFiles:
     """The directory of a study and what lies in it."""
 
@@ -124,7 +124,7 @@ class SizeState(Enum):
     """It was never submitted."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StudySize:
     """One size of a study and how far it is."""
 

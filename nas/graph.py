@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, field, replace
 from functools import cached_property, lru_cache, wraps
 from itertools import chain, islice, takewhile
 from math import prod
 from operator import attrgetter, is_
 from typing import TypeVar
 
+from nas.frozen import frozen
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
 from nas.layers.layer import LATER
@@ -31,7 +32,7 @@ MOST_LAYERS, MOST_READS = 5_000, 50_000
 unknown origin."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Node:
     """A layer with a name that survives morphisms, and the names of what it reads."""
 
@@ -49,7 +50,7 @@ class Node:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """One line of the table of operations: how many there are, and what they cost for one example."""
 
@@ -57,7 +58,7 @@ class Row:
     cost: Cost
 
 
-@dataclass(frozen=True)
+@frozen
 class Graph:
     """An architecture. Construction infers every shape and refuses what does not fit.
 
@@ -419,7 +420,7 @@ def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
     return kept
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class _Facts:
     """All that follows from a layer and the shapes it reads."""
 

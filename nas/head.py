@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from nas.frozen import frozen
 from nas.layers.shapes import Shape, ShapeError
 from nas.ops import Cost, Ops
 
@@ -15,7 +15,7 @@ WIDTHS = {"float32": 4, "int64": 8}
 """Bytes of a number, by its type."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Head:
     """The question behind the last layer, and what the first one reads. A record names its class."""
 
@@ -55,7 +55,7 @@ class Head:
         return f"{classes} {self.answers} of {' x '.join(map(str, input))}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Classes(Head):
     """One of n classes for the whole input. Output: (classes,)."""
 
@@ -78,7 +78,7 @@ class Classes(Head):
         return f"image of {' × '.join(map(str, input))}"
 
 
-@dataclass(frozen=True)
+@frozen
 class NextSymbol(Head):
     """At each position the symbol that follows. Input: (positions,), output: (positions, symbols).
 

@@ -8,12 +8,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Shape
 from nas.layers.layer import WIDE, Footprint, Output, Read
 
 
-@dataclass(frozen=True)
+@frozen
 class StepMemory:
     """Bytes of the passes. Examples, weights and what the optimizer keeps are not in it."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from operator import add, mul
 from typing import NamedTuple
+
+from nas.frozen import frozen
 
 
 class Ops(NamedTuple):
@@ -41,7 +43,7 @@ OPS = Ops(mac=2, add=1, mul=1, div=4, sqrt=4, exp=8, cmp=1)
 TENSOR_OPS = Ops(mac=2)
 
 
-@dataclass(frozen=True)
+@frozen
 class Cost:
     """Operations for one example: forward, the two halves of backward, and validation."""
 
@@ -84,7 +86,7 @@ def cost_of(counts: Iterable[int]) -> Cost:
     return Cost(*[Ops(*each[first : first + KINDS]) for first in range(0, len(each), KINDS)])
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Charge:
     """Lines of the table of operations; one object wherever the same is charged again."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of
+from nas.frozen import frozen
 from nas.layers import MissingReading
 from nas.portable.identifiers import PortableError
 from nas.portable.preparation import Preparation
@@ -80,7 +80,7 @@ def graph(
         click.echo(str(write_file(output, text)))
 
 
-@dataclass(frozen=True)
+@frozen
 class KeptTrial:
     """The network of a trial, with notes for the exported file."""
 

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -36,6 +36,7 @@ from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
 from launch.current_job import job_name, job_seconds_left
 from launch.job import MARGIN_SECONDS
+from nas.frozen import frozen
 from nas.search_names import OWN_SEARCHES
 
 TEXT = "text"
@@ -305,7 +306,7 @@ def typed_words(context: click.Context, names: Collection[str]) -> tuple[str, ..
     return tuple(words)
 
 
-@dataclass(frozen=True)
+@frozen
 class RunRequest:
     """Options of a run as the user gave them. The configuration is made from them in the master's process
     only."""

@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -29,6 +28,7 @@ from aiperf.ranks.ranks import PROGRAM, run_for_this
 from aiperf.rules.ending import Answer
 from aiperf.run.run import new_run_id
 from launch.current_job import job_seconds_left
+from nas.frozen import frozen
 
 INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
 """Exit codes of a run that Ctrl-C ended, and of one that can be continued."""
@@ -38,7 +38,7 @@ FINAL = (1, 2, Answer.NO_RESULT.exit_code)
 """Exit codes of a run that cannot be continued; it has reported the reason."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Series:
     """A series of runs: the command that is repeated, how often and where."""
 

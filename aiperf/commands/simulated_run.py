@@ -4,7 +4,7 @@ measured run, and the comparison of that run with its simulation."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from aiperf.pretending.rank_report import refuse_no_examples
 from aiperf.run.checks import virtual_config
 from aiperf.run.run import play
 from analysis.table import aligned
+from nas.frozen import frozen
 
 with extra("simulate"):
     from aiperf.simulation.calibrate import calibrate
@@ -40,7 +41,7 @@ predicts it. With another seed a search takes another path and finds networks of
 between these simulations show how much of a result is luck."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Simulated:
     """A simulated run: its journal, replayed, and how busy the parts of the machine were."""
 

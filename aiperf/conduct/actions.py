@@ -6,7 +6,7 @@ one after the other, and the driver answers each with the event that its docstri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from aiperf.wire.messages import (
@@ -21,9 +21,10 @@ from aiperf.wire.messages import (
 )
 from aiperf.wire.reports import FromGroup
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Say:
     """Send this message to the master."""
 
@@ -40,21 +41,21 @@ class Say:
         return aged
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepare:
     """Build this trial beside the one that runs, after those asked for before; answered by `Prepared`."""
 
     assign: Assign
 
 
-@dataclass(frozen=True)
+@frozen
 class GiveUp:
     """Give up a trial that will never begin; there is no answer."""
 
     assign: Assign
 
 
-@dataclass(frozen=True)
+@frozen
 class Begin:
     """Take up a prepared trial on all ranks; answered by `Begun` or `Failed`."""
 
@@ -65,7 +66,7 @@ class Begin:
     """Why this engine."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Train:
     """Make this many steps of a segment; answered by `BlockDone` or `Failed`."""
 
@@ -75,21 +76,21 @@ class Train:
     """The step at which the trial will end as far as its deadline is known, for the learning rate."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Validate:
     """Evaluate the network on the validation examples; answered by `ValidationDone` or `Failed`."""
 
     segment: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Keep:
     """Remember the network and the optimizer's state as they are now; there is no answer."""
 
     segment: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Close:
     """Free what the trial used, and write what was kept beside the next trial; answer: `WeightsWritten`."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from aiperf.config import EAGER
 from aiperf.proposing.plan import Plan
 from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import ToGroup
 from aiperf.wire.reports import FromGroup
+from nas.frozen import frozen
 from nas.graph import Graph
 
 
-@dataclass(frozen=True)
+@frozen
 class Built:
     """What a trial is going to train, known before its first step."""
 
@@ -23,7 +23,7 @@ class Built:
     """The length of a step where a model assumes it; infinite where only the first step will tell."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Prepared:
     """The preparation of an assigned trial is over, well or badly."""
 
@@ -33,7 +33,7 @@ class Prepared:
     """None when the preparation failed on this rank; `Begin` then reports why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Begun:
     """All ranks of the group have their network and the optimizer of the trial."""
 
@@ -45,7 +45,7 @@ class Begun:
     """Number of threads of each rank of the group; empty if the devices are not CPUs."""
 
 
-@dataclass(frozen=True)
+@frozen
 class EngineFailed:
     """The engine cannot make the steps of this network, or not as PyTorch makes them; eager ones follow."""
 
@@ -54,7 +54,7 @@ class EngineFailed:
     """What a compiler or a capture raised, or how the step differed, in one line."""
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockDone:
     """The steps of a `Train` are done, on all ranks."""
 
@@ -69,7 +69,7 @@ class BlockDone:
     """When the last step ended, on the driver's clock in seconds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ValidationDone:
     """The validation that closes a segment is done, on all ranks."""
 
@@ -84,7 +84,7 @@ class ValidationDone:
     """SHA-256 over the logs of the group's ranks so far; empty where no log is written."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Failed:
     """The trial that is running failed; the group is whole and goes on with the next one."""
 
@@ -96,14 +96,14 @@ class Failed:
     traceback: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Answered:
     """A measurement or an evaluation is done; these messages are its result."""
 
     messages: tuple[FromGroup, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class WeightsWritten:
     """The kept weights of a trial are on disk, or could not be written."""
 

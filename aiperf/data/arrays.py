@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
@@ -18,13 +17,14 @@ from aiperf.data.resident import AUGMENTATIONS, HeldSplit, augmentation
 from aiperf.data.splits import Data, image_manifest
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from nas.frozen import frozen
 from nas.portable.preparation import ImagePreparation
 
 # Images resized at once: bounds the float32 copy.
 CHUNK = 4096
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """Images, bytes (n, height, width, channels), with labels (n,). Raises DataError for a misfit."""
 

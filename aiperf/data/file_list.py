@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from aiperf.data.folder_contents import (
 from aiperf.errors import DataError
 from aiperf.tasks.data import IMAGE_SUFFIXES
 from aiperf.wording import counted, first_few
+from nas.frozen import frozen
 
 IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
 """What belongs to an image folder: a pipe, a socket or a device is left out, and linked folders are
@@ -39,7 +40,7 @@ TESTED_SHARE, LEAST_OF_A_CLASS = 5, 3
 READERS = 16
 
 
-@dataclass(frozen=True)
+@frozen
 class FileList:
     """The files of one part: classes in order of their names, and in each the files in order of theirs."""
 

@@ -11,7 +11,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
 from aiperf.tasks.data import IMAGE_SUFFIXES
+from nas.frozen import frozen
 
 # Folders that systems put beside a user's: unpacked archives of macOS, thumbnails of Synology, ext4.
 HIDDEN_NAMES = ("__MACOSX", "@eaDir", "lost+found")
@@ -69,7 +70,7 @@ class FolderFile(NamedTuple):
     share an inode only if a file system makes inodes up."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Contents:
     """The files of a folder's data, sorted by name, and how many others were left out, by reason."""
 
@@ -77,7 +78,7 @@ class Contents:
     left_out: Counter[LeftOut]
 
 
-@dataclass(frozen=True)
+@frozen
 class FolderRule:
     """What the data of a folder are."""
 
@@ -105,7 +106,7 @@ def contents(folder: Path, rule: FolderRule) -> Contents:
     return Contents(sorted(files), walk.left_out)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Walk:
     """A walk through a folder, with what it has met so far."""
 

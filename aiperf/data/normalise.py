@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aiperf.errors import DataError
+from nas.frozen import frozen
 
 # Mean and deviation of ImageNet's red, green and blue as shares of full scale, as in torchvision's
 # reference training; for grey images their averages.
@@ -19,7 +20,7 @@ IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 CACHED_BYTES = 8 << 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Normalisation:
     """`image · scale + shift`, by channel (c,)."""
 

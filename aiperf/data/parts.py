@@ -4,7 +4,6 @@ images of the training part validate."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from aiperf.data.decode import EVALUATED_SHARE
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from nas.frozen import frozen
 
 Indices = NDArray[np.int64]
 
@@ -23,7 +23,7 @@ SIDES = 8
 """Images are shown at a multiple of it, so that a network can halve them three times."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PartFacts:
     """What the files of one part tell. Raises DataError for labels that no configuration could fit."""
 
@@ -65,7 +65,7 @@ class PartFacts:
         return f"labels from {used[0]} to {used[-1]}, {len(used)} of them used"
 
 
-@dataclass(frozen=True)
+@frozen
 class SetFacts:
     """What names and headers tell of a set, without the pixels."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn.functional import pad
 
 from aiperf.data.normalise import Normalisation
 from aiperf.data.splits import Batch, Order, Split, share_of_step
+from nas.frozen import frozen
 from nas.modules import to_device
 
 # Steps are prepared in blocks: one gather for many steps leaves each step two views. 4 MiB stays near
@@ -64,7 +64,7 @@ class ResidentSplit(Split):
             yield images.permute(0, 3, 1, 2), self.labels[batch.start : batch.stop]
 
 
-@dataclass(frozen=True)
+@frozen
 class Augmentation:
     """A crop out of a black border of `pad` pixels, and a flip from left to right of every second image."""
 

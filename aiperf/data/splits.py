@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aiperf.tasks.data import PARTS, DataConfig
+from nas.frozen import frozen
 from nas.portable.preparation import Preparation
 
 Batch = tuple[Tensor, Tensor]
@@ -69,7 +69,7 @@ class Split(ABC):
         return ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Data:
     """A checked set of examples: trained on, chosen by, and tested with once at the end."""
 

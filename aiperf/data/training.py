@@ -6,7 +6,6 @@ A task keeps this in a file of its own, which imports torch: `Task.training` imp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -17,6 +16,7 @@ from aiperf.errors import ConfigError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import Task
+from nas.frozen import frozen
 
 Numbers = tuple[int, ...]
 """Whole numbers that are counted of an answer, as `Objective.judged` returns them."""
@@ -73,7 +73,7 @@ class Objective(Protocol):
         steps on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Training:
     """What only training needs of a task."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -16,6 +16,7 @@ from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
 from aiperf.hardware.host_accelerators import refuse_unseen
 from aiperf.wire.layout import Place
+from nas.frozen import frozen
 
 __all__ = [
     "KINDS",
@@ -48,7 +49,7 @@ def first_kind() -> str:
     return next(kind for kind in KINDS if count_devices(kind))
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """The kind of device that a process computes on."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +16,7 @@ from aiperf.device.device import Aside, Device
 from aiperf.errors import WorldError
 from aiperf.hardware.device_names import visible_name
 from nas.bounded import system_text
+from nas.frozen import frozen
 
 NO_FAULT = re.compile(r"(?i)no NVIDIA driver|no \w+ (?:GPUs?|devices?) (?:are|is) available|not compiled")
 """How torch says that there is no driver, or no device that it was given."""
@@ -49,7 +49,7 @@ def side_stream(module: Any, index: int, purpose: str) -> SideStream:
     return SideStream(module, index)
 
 
-@dataclass(frozen=True)
+@frozen
 class Accelerator(Device):
     """An accelerator. Every vendor's module has the functions of torch.cuda under the same names."""
 

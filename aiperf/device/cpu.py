@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,6 +26,7 @@ from aiperf.host import variables
 from aiperf.host.cores import allowed_cores
 from aiperf.wire.reports import Processor
 from nas.bounded import system_text
+from nas.frozen import frozen
 
 CPUINFO = Path("/proc/cpuinfo")
 FREQUENCIES = Path("/sys/devices/system/cpu")
@@ -80,7 +80,7 @@ STATED = "OMP_NUM_THREADS"
 """Variable by which the user chooses the number of threads; if it is set, none is measured."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Cpu(Device):
     """All cores of a rank as one device. Whatever is submitted to it is done when the call returns, so it
     needs no queues and no waiting."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +15,7 @@ from torch.nn.functional import linear
 from aiperf.device.accelerator import Accelerator, first_match, side_stream
 from aiperf.device.device import TRAINING, Capture, Device
 from aiperf.host import variables
+from nas.frozen import frozen
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
@@ -61,7 +61,7 @@ class CudaCapture:
         self._graph.reset()
 
 
-@dataclass(frozen=True)
+@frozen
 class Cuda(Accelerator):
     """An NVIDIA or AMD device. A build of torch supports one of the two vendors, and `torch.version.hip` says
     which."""

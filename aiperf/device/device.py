@@ -7,7 +7,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import ClassVar, Protocol
 
@@ -16,6 +15,7 @@ from torch import Tensor, memory_format
 
 from aiperf.errors import WorldError
 from aiperf.wire.reports import Processor
+from nas.frozen import frozen
 
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -58,7 +58,7 @@ class Aside:
         """Waits until the work of `begin` is done."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Device(ABC):
     """One device, bound to this process."""
 

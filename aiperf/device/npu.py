@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,13 +11,14 @@ import torch
 
 from aiperf.device.accelerator import Accelerator, first_match
 from aiperf.host import variables
+from nas.frozen import frozen
 
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 """Variable with the numbers of the devices that the runtime shows, as CUDA_VISIBLE_DEVICES."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Npu(Accelerator):
     """An Ascend device. Nothing here has run on one: it follows torch_npu's source and the documentation of
     CANN."""

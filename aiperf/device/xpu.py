@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from aiperf.device.accelerator import Accelerator
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
+from nas.frozen import frozen
 
 OLDEST_TORCH = (2, 8)  # the first with XCCL; it can also tell native bf16 from emulated bf16
 
@@ -19,7 +19,7 @@ def is_too_old() -> bool:
     return tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH
 
 
-@dataclass(frozen=True)
+@frozen
 class Xpu(Accelerator):
     """An Intel GPU. A device of two stacks appears as one device or as two, depending on a setting of its
     driver."""

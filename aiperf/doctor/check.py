@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.wording import counted
+from nas.frozen import frozen
 from nas.record import encode
 
 GRADE_WIDTH, NAME_WIDTH = 12, 16
@@ -26,7 +26,7 @@ class Grade(Enum):
     """Nothing is known about it: nothing could be examined, or no worker needs it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """The result of one check. Every result but OK has a remedy; without evidence it may have none."""
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -32,6 +32,7 @@ from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import AskTime, Quit, TimeOfDay, ToGroup, pack, unpack
 from aiperf.wire.reports import FromGroup
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 MASTER_SILENCE_SECONDS = 1800.0
@@ -53,7 +54,7 @@ Answers = set[tuple[int, type[FromGroup]]]
 """Awaited answers, as pairs of a rank and the kind of message."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ExamineHost(ToGroup):
     """Request to examine the host."""
 
@@ -68,7 +69,7 @@ class ExamineHost(ToGroup):
     """Whether workers train there, and so need torch and the data."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OpenDoor(ToGroup):
     """Request to the leader of a group to open a socket at which the others can meet it."""
 
@@ -77,7 +78,7 @@ class OpenDoor(ToGroup):
     address."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Door(FromGroup):
     """Address of the leader's socket; port 0 if it could not open one, which its `DeviceReport` explains."""
 
@@ -85,7 +86,7 @@ class Door(FromGroup):
     port: int
 
 
-@dataclass(frozen=True)
+@frozen
 class ExamineDevice(ToGroup):
     """Request to examine the device of a rank."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiperf.config import Config
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.reports import FromGroup
+from nas.frozen import frozen
 
 WAIT_SECONDS = 50.0
 """Default time limit of an examination in seconds. The limits of its parts hold for this one."""
@@ -19,7 +20,7 @@ def patient(seconds: float, wait_seconds: float) -> float:
     return seconds * max(1.0, wait_seconds / WAIT_SECONDS)
 
 
-@dataclass(frozen=True)
+@frozen
 class Folder:
     """A folder, and how fast a run can write to it. `fault` is the reason why it cannot be written."""
 
@@ -33,7 +34,7 @@ class Folder:
     """Mean time in seconds to append a line and flush it to the disk."""
 
 
-@dataclass(frozen=True)
+@frozen
 class HostReport(FromGroup):
     """Facts about one host."""
 
@@ -65,7 +66,7 @@ class HostReport(FromGroup):
     """Result of the test for oneDNN's known fault: "sound", "unknown", or how the fault appears here."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Meet:
     """Address at which the ranks of a group meet."""
 
@@ -76,7 +77,7 @@ class Meet:
     port; -1 in the other ranks."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceReport(FromGroup):
     """Facts about one device of one rank. `fault` is the reason why it cannot be used; the fields below may
     then be unknown."""
@@ -111,7 +112,7 @@ class DeviceReport(FromGroup):
     """A setting of the environment that makes the device slow; empty if there is none."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DataReport(FromGroup):
     """Facts about the data set. `fault` is the reason why a run cannot read it."""
 
@@ -124,7 +125,7 @@ class DataReport(FromGroup):
     """What was read of a folder and what was left out."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Examination:
     """All reports of an examination."""
 

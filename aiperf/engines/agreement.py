@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import isfinite, sqrt
 from typing import Protocol, TypeVar
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.engines.engine import Engine, has_layout_of, unchanged
+from nas.frozen import frozen
 from nas.modules import Network
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ StepResult = tuple[Tensor, dict[str, Tensor]]
 Work = TypeVar("Work")
 
 
-@dataclass(frozen=True)
+@frozen
 class Precise:
     """A step in higher precision, and if it is one of fewer examples, the eager step of these."""
 
@@ -65,7 +66,7 @@ Expected = tuple[StepResult, Precise | None]
 """The eager step, and the one in higher precision if there is one."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rounding:
     """Distances of the eager step from the exact one: of the loss, of each gradient, of all together."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from aiperf.data.training import Objective
 from aiperf.device import Device
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.modules import Network
 
@@ -29,7 +29,7 @@ def placed(graph: Graph, weights: Mapping[str, Any], device: Device) -> Network:
     return network
 
 
-@dataclass(frozen=True)
+@frozen
 class Passes:
     """A network, and all that its forward and backward passes depend on."""
 

@@ -18,7 +18,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from aiperf.errors import UnseenDevices
 from aiperf.host import variables
 from aiperf.host.programs import ToolFailed, ask
 from nas.bounded import system_text
+from nas.frozen import frozen
 
 ROOT = Path("/")
 TOOL_SECONDS = 10.0
@@ -56,7 +56,7 @@ for path in sys.argv[1:]:
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class VendorTool:
     """How a vendor's tool lists the devices of a host."""
 
@@ -66,7 +66,7 @@ class VendorTool:
     """Regular expression that matches once per device in its output."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Vendor:
     """One vendor's accelerators."""
 
@@ -89,7 +89,7 @@ class Vendor:
     """Whether driver and device files are also those of a processor's own graphics unit."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Traces:
     """What the kernel shows of one vendor's accelerators."""
 
@@ -168,7 +168,7 @@ class Access(Enum):
     FAILS = "the driver fails, or does not answer"
 
 
-@dataclass(frozen=True)
+@frozen
 class Listing:
     """The answer of a vendor's tool."""
 

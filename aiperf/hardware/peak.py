@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from aiperf.hardware.device_names import folded_name
+from nas.frozen import frozen
 
 TERA = 10**12
 GIB = 2**30
 """Bytes in a GiB."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """Source of figures."""
 
@@ -34,7 +34,7 @@ class Source:
     """Place where its figures were read in November 2026, seldom the vendor's own site; None if nowhere."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Peak:
     """Operations per second / 10^12 in each format; None where the device or the source does not have it."""
 

@@ -16,8 +16,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
+
+from nas.frozen import frozen
 
 MOST_BYTES = 16 << 20
 """Longest answer in bytes. A scheduler describes a job in 5 kB, and a driver's tool a device in 1 kB."""
@@ -37,7 +38,7 @@ class ToolFailed(Exception):
         self.is_missing = is_missing
 
 
-@dataclass(frozen=True)
+@frozen
 class ProgramAnswer:
     """What a program printed, and how it ended."""
 
@@ -65,7 +66,7 @@ class ProgramAnswer:
         return f"killed by signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """The lines of an answer that have the expected form, and those that do not."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,11 +17,12 @@ from aiperf.host import variables
 from aiperf.host.other_users import OTHERS_WRITE, NotOurs, make_private, refuse_changeable_file
 from aiperf.os_error import unwritable
 from nas.bounded import read_text
+from nas.frozen import frozen
 
 File = TypeVar("File", bound="OwnFile")
 
 
-@dataclass(frozen=True)
+@frozen
 class OwnFile:
     """A JSON file of this user, named by the hash of everything that its content follows from."""
 

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -32,6 +31,7 @@ from aiperf.scenarios.rate_search import highest_rate
 from aiperf.scenarios.scenario import SCENARIOS, SERVER_QUERIES
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.found_network import FoundNetwork, find_network
+from nas.frozen import frozen
 from nas.ops import TENSOR_OPS
 from nas.record import decode, encode
 
@@ -146,7 +146,7 @@ TELEMETRY_SECONDS = 2.5
 energy of a test needs a reading on both sides of its ends."""
 
 
-@dataclass(frozen=True)
+@frozen
 class WarmSpeed:
     """Speed of the network after the warm-up, before any test."""
 
@@ -158,7 +158,7 @@ class WarmSpeed:
     """Highest rate with as many samples at once as the network can take."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Scene:
     """One network in one scenario."""
 
@@ -240,7 +240,7 @@ rate at which single samples follow each other without a pause: below it, hardly
 another."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FoundRate:
     """Result of a search."""
 

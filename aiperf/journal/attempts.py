@@ -20,13 +20,14 @@ from aiperf.journal.events import (
 )
 from aiperf.wire.reports import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fabric, Fallback, Finished, Ready
 from aiperf.wire.trial import Segment, State, Trial
+from nas.frozen import frozen
 
 AFTER_LAST_LINE_SECONDS = 10.0
 """Longest time in seconds between two lines of a living master, which writes a beat after half of it. A leg
 that was killed counts until this long after its last line."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stall:
     """A period without lines, in seconds of the leg, that the master recorded when it could write again."""
 
@@ -136,7 +137,7 @@ class Leg:
         return self.deadline is None or end <= self.deadline
 
 
-@dataclass(frozen=True)
+@frozen
 class Validation:
     """A closed segment with its times, in seconds of its leg."""
 

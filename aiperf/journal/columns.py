@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiperf.journal.events import BlockRow, ClosedRow
 from aiperf.tasks.tally import Tally
+from nas.frozen import frozen
 
 WHOLE, INDEX, REAL, FLAG = "q", "i", "d", "?"
 """Kinds of columns: whole numbers of 64 bits, places of what has a line of its own, doubles, and true or
@@ -21,7 +22,7 @@ false, as `struct` and numpy call them."""
 KINDS = {int: WHOLE, float: REAL, bool: FLAG}
 
 
-@dataclass(frozen=True)
+@frozen
 class Totals:
     """Sums over the blocks of each segment. The place of segment `s` of attempt `a` is `first[a] + s`."""
 
@@ -31,7 +32,7 @@ class Totals:
     seconds: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@frozen
 class Worked:
     """Sums over all blocks of each attempt, credited or not."""
 
@@ -240,7 +241,7 @@ class Validations(PackedRows):
         return ordered
 
 
-@dataclass(frozen=True)
+@frozen
 class Pieces:
     """Columns with one row per piece of work: blocks of steps first, then validations, those of the first
     attempt before those of the second. Times are in seconds on the clock of its leg.

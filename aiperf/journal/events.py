@@ -8,7 +8,7 @@ Messages of groups are recorded unchanged (`aiperf.wire.messages`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from aiperf.wire.reports import (
     Started,
 )
 from aiperf.wire.trial import Segment, StepBlock, Trial
+from nas.frozen import frozen
 from nas.ops import Ops
 
 
@@ -44,7 +45,7 @@ class Origin(Enum):
     """The run was simulated on a virtual clock."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Event:
     """What one line of the journal says happened."""
 
@@ -63,7 +64,7 @@ class Line(NamedTuple):
     """Whether the chain follows from this line and from the chain recorded before it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Opened(Event):
     """The first line: the identity and the configuration of the run."""
 
@@ -89,7 +90,7 @@ class Opened(Event):
     (`aiperf.journal.hidden`); left out if it hides nothing, as one of a simulated run."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LegBegan(Event):
     """The run was started or resumed."""
 
@@ -115,7 +116,7 @@ class LegBegan(Event):
             raise ValueError("groups: each has a rank at the least, and each rank one group")
 
 
-@dataclass(frozen=True)
+@frozen
 class NonceGiven(Event):
     """A notary gave this leg its nonce (`aiperf.journal.notary`), so all that follows was written later."""
 
@@ -124,7 +125,7 @@ class NonceGiven(Event):
     """The notary's signature of its first answer."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RankReady(Event):
     """One rank is initialised."""
 
@@ -142,7 +143,7 @@ class RankReady(Event):
         return ClockReading(self.clock_offset_seconds, self.clock_uncertainty_seconds or 0.0)
 
 
-@dataclass(frozen=True)
+@frozen
 class RankAlike(Event):
     """The same as `RankReady` in short form, for a rank that has most in common with one that was ready
     earlier in this leg (`aiperf.journal.compression`)."""
@@ -158,35 +159,35 @@ class RankAlike(Event):
     clock_uncertainty_seconds: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class CeilingMeasured(Event):
     """The ceilings of one device, measured before the span."""
 
     ceiling: Ceiling
 
 
-@dataclass(frozen=True)
+@frozen
 class ControlMeasured(Event):
     """The rate of one device on the control network, measured before the span."""
 
     control: Control
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceChecked(Event):
     """What one device computed in the device check: before the span, twice if it deviated, and after it."""
 
     check: DeviceCheck
 
 
-@dataclass(frozen=True)
+@frozen
 class FabricMeasured(Event):
     """What lies between the devices, measured by all ranks together, before they bind their devices."""
 
     fabric: Fabric
 
 
-@dataclass(frozen=True)
+@frozen
 class Released(Event):
     """The span of this leg begins."""
 
@@ -194,7 +195,7 @@ class Released(Event):
     """End of the span at the latest, on the clock of `t`; None without a time limit."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Dispatched(Event):
     """A trial was given to a group. The operations are those of one example of its architecture."""
 
@@ -210,7 +211,7 @@ class Dispatched(Event):
     parameters: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Began(Event):
     """A group has prepared a trial and begins its first step."""
 
@@ -218,14 +219,14 @@ class Began(Event):
     end: float
 
 
-@dataclass(frozen=True)
+@frozen
 class FellBack(Event):
     """A group trains its trial with the eager engine from here on."""
 
     fallback: Fallback
 
 
-@dataclass(frozen=True)
+@frozen
 class Stepped(Event):
     """A block of steps was finished."""
 
@@ -242,7 +243,7 @@ class Stepped(Event):
         return cls(StepBlock(*row[:-1]), row[-1])
 
 
-@dataclass(frozen=True)
+@frozen
 class Closed(Event):
     """A validation closed a segment."""
 
@@ -269,7 +270,7 @@ _FIELDS_OF_BLOCK: Callable[[StepBlock], Any] = attrgetter(*(each.name for each i
 _FIELDS_OF_SEGMENT: Callable[[Segment], Any] = attrgetter(*(each.name for each in fields(Segment)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Ended(Event):
     """An attempt at a trial ended."""
 
@@ -277,7 +278,7 @@ class Ended(Event):
     end: float
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupLost(Event):
     """A group died or was silent for too long. Its running attempt is abandoned."""
 
@@ -285,7 +286,7 @@ class GroupLost(Event):
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class HostUsed(Event):
     """How the processors of one host were used."""
 
@@ -293,18 +294,18 @@ class HostUsed(Event):
     end: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Beat(Event):
     """The master is alive. This is written after some seconds without another line."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stalled(Event):
     """The master or its file system stood still since the line above, for longer than a beat takes. This is
     written before the next line. The time counts as part of the span."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LegEnded(Event):
     """The training of this leg has ended."""
 
@@ -314,7 +315,7 @@ class LegEnded(Event):
     """Time at which the span of this leg ended."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tested(Event):
     """The result of the best network on the test examples, which are used once, after the span."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -30,6 +29,7 @@ from aiperf.journal.usual_lines import Read, UsualLines
 from aiperf.os_error import unreadable
 from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, in_blocks, lines, opened
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 VERSION = 4
@@ -142,7 +142,7 @@ class JournalReader:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Position:
     """The end of a line of a journal, as its bytes give it."""
 

@@ -6,10 +6,10 @@ import errno
 import fcntl
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import JournalError
+from nas.frozen import frozen
 
 SILENCE_SECONDS = 30.0
 """Time in seconds after the last line after which a master is taken for dead; it writes one at least every
@@ -19,7 +19,7 @@ ten seconds."""
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
-@dataclass(frozen=True)
+@frozen
 class Lock:
     """A lock that is held until `release`, or until the process ends in any way."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Mark:
     """The mark for one origin."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from typing import TypeVar
 from aiperf.errors import AiperfError
 from aiperf.journal import strict
 from nas.bounded import lines, opened
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 CONTEXT = b"aiperf-hpc notary 1\n"
@@ -33,7 +34,7 @@ _LAST_MILLISECONDS = 253_402_300_799_000
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@frozen
 class JournalHead:
     """A state of a journal: what its first lines were."""
 
@@ -52,7 +53,7 @@ class JournalHead:
         return self.lines < other.lines and self.bytes < other.bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class NotaryRequest:
     """What a leg of a run asks for, in `RunFiles.notary_request`."""
 
@@ -65,7 +66,7 @@ class NotaryRequest:
         return json.dumps(encode(self)) + "\n"
 
 
-@dataclass(frozen=True)
+@frozen
 class NotaryAnswer:
     """What a notary states about one head: a line of `RunFiles.notary_answers`.
 

@@ -8,7 +8,6 @@ are folded into the same state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -22,6 +21,7 @@ from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.wire.reports import NOTHING_KEPT, Evaluated, Ready
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
@@ -44,7 +44,7 @@ AFTER_THE_END = (
 or restarted then."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Fault:
     """A line that cannot follow those before it."""
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from aiperf.errors import AiperfError
 from aiperf.journal.names import hidden, salt_of
 from aiperf.os_error import unreadable
+from nas.frozen import frozen
 
 RUNS = Path("runs")
 """Where the directories of runs are made, in the folder in which the command is typed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RunFiles:
     """Paths of a run directory, `runs/<run-id>/`, and of its files."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from heapq import nsmallest
 from itertools import pairwise
@@ -20,6 +19,7 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.notary import NotaryAnswer, NotaryFileError, answers
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
+from nas.frozen import frozen
 
 MOST = 8
 """Maximum number of trials of a run that are checked. If a share of the trials was made up, all of them
@@ -32,7 +32,7 @@ LATE_MILLISECONDS = 120_000
 notary's clock. A run need not keep the weights of all trials for longer."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ending:
     """The end of a trial with kept weights."""
 
@@ -44,7 +44,7 @@ class Ending:
     """SHA-256 of the file of weights; empty if the journal has none."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Draw:
     """The number that a trial was drawn."""
 

@@ -7,7 +7,7 @@ only if it will fit into the time, judging by the last one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 
 import torch
@@ -27,6 +27,7 @@ from aiperf.measuring.ceiling import (
 from aiperf.measuring.training_step import RankWork, passes, place_network
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.reports import Ceiling, Rate, StepTime, TimedStep
+from nas.frozen import frozen
 
 SHARES: Mapping[str, float] = {"network": 0.6, "products": 0.3, "copy": 0.1}
 """Division of a CPU's time budget for its ceilings."""
@@ -46,7 +47,7 @@ PASSES_NEEDED = 2
 """Passes of a batch size that must fit into the time for it to be tried: one to warm up, one to time."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TimedPass:
     """A timed forward and backward pass."""
 
@@ -57,7 +58,7 @@ class TimedPass:
     """Time of one pass in seconds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NetworkTimes:
     """What a rank measured with the networks of a run; each part is empty if it was not measured."""
 

@@ -4,7 +4,7 @@ the bottleneck of a run, as text."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, inf
 from statistics import median
 from time import perf_counter
@@ -16,6 +16,7 @@ from aiperf.measuring.network_times import examples_per_second
 from aiperf.measuring.training_step import RankWork
 from aiperf.tasks.registry import task_of
 from aiperf.wording import counted, figure, percent
+from nas.frozen import frozen
 from nas.graph import Graph
 
 PASSES = 3
@@ -35,7 +36,7 @@ WAITING_TIMES = 1.5
 something else."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LoaderRate:
     """Rate of the training stream of one rank, in examples per second."""
 

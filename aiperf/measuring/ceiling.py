@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from statistics import median
 from time import perf_counter
@@ -24,6 +23,7 @@ from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.errors import WorldError
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.reports import Rate
+from nas.frozen import frozen
 
 SIDES: Mapping[str, Sequence[int]] = {
     # From the smallest up: an emulated format is fastest there, and takes minutes for large matrices.
@@ -53,7 +53,7 @@ SUMS = 12
 """Number of sums over the group, as all ranks must make the same number."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ProductRate:
     """Rate of a matrix product of one shape, in operations per second."""
 

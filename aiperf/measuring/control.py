@@ -7,7 +7,6 @@ control, shown next to it, does not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import log, pow
 from statistics import median
@@ -20,6 +19,7 @@ from aiperf.device.device import memory_errors
 from aiperf.measuring.training_step import place_network, training_steps
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.reports import Rung
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.ops import TENSOR_OPS
@@ -73,7 +73,7 @@ def _steady(control: ControlNetwork, device: Device, format: str, batch_size: in
     return Rung(size, batch_size, steps, seconds)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Work:
     """A step that a CPU may time: one rung of the climb."""
 
@@ -90,7 +90,7 @@ class _Work:
         return self.batch_size * self.graph.cost.train.price(TENSOR_OPS)
 
 
-@dataclass(frozen=True)
+@frozen
 class _TimedRung:
     """A rung with the times of its steps so far, in seconds."""
 

@@ -12,7 +12,6 @@ too, and the libraries for them choose no kernel by the free memory or by trying
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
 from math import sqrt
 from time import perf_counter
@@ -24,9 +23,10 @@ from torch.nn.functional import silu
 from aiperf.device import Device
 from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.wire.reports import DeviceCheck
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Lap:
     """The size of a lap."""
 

@@ -10,7 +10,7 @@ and a step on all cores takes up to a hundred times as long as one on all cores 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
@@ -51,6 +51,7 @@ from aiperf.proposing.thread_choice import (
     reliability,
 )
 from aiperf.wire.reports import SEED, TYPICAL, Rate, StepTime, TimedStep
+from nas.frozen import frozen
 from nas.graph import Graph
 
 WARM_UP = 2
@@ -72,7 +73,7 @@ BEHIND = 1.5
 LEAST_ROUNDS. A contender that other programs only disturb has some step that is faster."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Contender:
     """What may make the steps of a network."""
 

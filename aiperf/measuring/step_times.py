@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 from statistics import median
 from time import perf_counter
@@ -20,6 +20,7 @@ from aiperf.engines.registry import KINDS, why_not
 from aiperf.measuring.training_step import RankWork, batch, place_network
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.reports import Rate, StepTime
+from nas.frozen import frozen
 from nas.graph import Graph
 
 ROUNDS = (5, 20)
@@ -33,7 +34,7 @@ NANO = 1e9
 """Nanoseconds per second: a group sums whole numbers, because only these sums are exact on any device."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Timing:
     """The engines that are timed: the eager one and the one that `training.step` names, or all engines if it
     is auto."""
@@ -53,7 +54,7 @@ class Timing:
         return tuple(name for name in KINDS if name == Engine.name or step in (AUTO_STEP, name))
 
 
-@dataclass(frozen=True)
+@frozen
 class PreparedEngine:
     engine: Engine
     prepare_seconds: float
@@ -61,7 +62,7 @@ class PreparedEngine:
     """Reason why it cannot be used; `engine` is then the eager one."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StepBench:
     """A network with a batch, on which engines are timed."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -13,6 +12,7 @@ from aiperf.device import Device
 from aiperf.device.plain_optimizers import SGD
 from aiperf.engines.engine import placed
 from aiperf.engines.objective import objective_of
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.modules import Network
@@ -20,7 +20,7 @@ from nas.ops import TENSOR_OPS
 from nas.weights import initial
 
 
-@dataclass(frozen=True)
+@frozen
 class RankWork:
     """The work of a run on one rank: forward and backward passes of a network."""
 

@@ -50,6 +50,7 @@ from aiperf.wire.messages import (
 )
 from aiperf.wire.reports import Finished, FromGroup, Ready
 from aiperf.wire.trial import BLOCK_SECONDS, State
+from nas.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -351,7 +352,7 @@ class NniWorld:
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class NniRanks(Ranks):
     """The ranks of a run under NNI, all on this machine, each a group of its own."""
 

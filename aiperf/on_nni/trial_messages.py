@@ -7,7 +7,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
@@ -16,20 +15,21 @@ from aiperf.host.other_users import NotOurs, peer
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.layout import Place
 from nas.bounded import LARGEST_BYTES, read_text
+from nas.frozen import frozen
 from nas.record import decode, encode
 
 
-@dataclass(frozen=True)
+@frozen
 class Word:
     """A message over the master's socket."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TrialWanted(Word):
     """The tuner's request for the next trial."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TrialDescribed(Word):
     """The answer to `TrialWanted`: the parameters that NNI shows for the trial and passes to its process."""
 
@@ -37,12 +37,12 @@ class TrialDescribed(Word):
     """Names and values, which must include what `trial_process` needs: the trial and the run."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Over(Word):
     """The answer to `TrialWanted` if there are no further trials."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ProcessBegan(Word):
     """The first message of a trial's process."""
 
@@ -50,7 +50,7 @@ class ProcessBegan(Word):
     """Number of the trial, as NNI passed it on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Given(Word):
     """The answer to `ProcessBegan`: the rank as which the process works. After it, master and worker exchange
     the messages of `aiperf.wire.messages`."""

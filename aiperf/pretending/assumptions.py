@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from aiperf.config import FORMATS
 from aiperf.errors import ConfigError
 from aiperf.os_error import unreadable
 from nas.bounded import read_text
+from nas.frozen import frozen
 from nas.record import RecordError, decode
 
 POSITIVE = (
@@ -43,7 +44,7 @@ MOST_SPREAD = 10.0
 median."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Speed:
     """How fast one device is. The time of a step grows with the network:
     seconds = step_seconds + layer_seconds * layers + operations / ops_per_second,
@@ -60,7 +61,7 @@ class Speed:
     """Times the speed of training, in operations per second; forward passes keep nothing for later."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AllReduce:
     """What ranks that train together lose by that. A ring: 2 (r-1)/r times the bytes of the gradients."""
 
@@ -71,7 +72,7 @@ class AllReduce:
     """Share of a step's time behind which the all-reduce may hide (0 to 1)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeNetwork:
     """What joins the nodes: a tree of switches. A group on several nodes reduces in one ring over all its
     ranks, so that on each of its nodes as much leaves as comes in. All groups of a node are assumed to reduce
@@ -88,7 +89,7 @@ class NodeNetwork:
     """Latency from a node to the next one. An all-reduce makes two for each node."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TrainingData:
     """Reading training images from the file system. What a node has read once, it keeps in memory."""
 
@@ -103,7 +104,7 @@ UNLIMITED, NOT_READ = NodeNetwork(1e18), TrainingData(0.0, 1e18)
 """The parts of a machine model that states neither, as older ones."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Storage:
     """The file system of the run directory, which holds the kept weights, and of the training data."""
 
@@ -115,7 +116,7 @@ class Storage:
     """Time to open, create or remove a file."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Trials:
     """What a group loses around a trial."""
 
@@ -127,7 +128,7 @@ class Trials:
     """Additional time of the first step of a trial: libraries choose their kernels, and caches are cold."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Spread:
     """How much nodes, moments and networks differ, as standard deviations of a logarithm."""
 
@@ -150,7 +151,7 @@ class Spread:
     the slowest of them in every step (`group_model.slowest`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Heat:
     """Clocks that fall as devices get hot. Work that begins t seconds after the devices of a group were ready
     has 1 - slowdown * (1 - exp(-t / seconds)) of their rate at first."""
@@ -165,7 +166,7 @@ COLD = Heat(0.0, 1.0)
 """The part of a machine model that says nothing of heat."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Failures:
     """How often nodes and processes fail. 0: never."""
 
@@ -177,7 +178,7 @@ class Failures:
     """Time from a failure until the master knows of it, where MPI or the launcher says so."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StartUp:
     """Time from the start of the job until all ranks are ready: fixed + linear * ranks + square * ranks^2."""
 
@@ -188,7 +189,7 @@ class StartUp:
     """Time for ceilings and control together."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Messages:
     """How long messages between ranks take, and the master's work on them."""
 
@@ -200,7 +201,7 @@ class Messages:
     """CPU time of the master for one new candidate."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Errors:
     """The validation error of a network that was trained on n examples, those of its ancestors included:
     floor + (chance - floor) * (1 + n / examples) ** -power, where
@@ -215,7 +216,7 @@ class Errors:
     spread: float
 
 
-@dataclass(frozen=True)
+@frozen
 class ErrorLaws:
     """The law of errors of each task, under its name."""
 
@@ -227,7 +228,7 @@ class ErrorLaws:
         return law
 
 
-@dataclass(frozen=True)
+@frozen
 class Assumptions:
     """The whole machine model, and where it comes from."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
 
@@ -19,6 +19,7 @@ from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import Manifest
 from aiperf.wire.layout import Place
 from aiperf.wire.trial import Trial
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
@@ -48,7 +49,7 @@ def device_speed(random_seed: int, device: str, spread: float) -> float:
     return math.exp(random.Random(f"{random_seed} speed of device {device}").gauss(0.0, spread))
 
 
-@dataclass(frozen=True)
+@frozen
 class Learnt:
     """An architecture, and how much it and its ancestors were trained."""
 
@@ -68,7 +69,7 @@ class Learnt:
         return replace(self, graph=graph, rate_offset=offset)
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupExtent:
     """Where the ranks of a group are, as far as its all-reduce depends on it."""
 
@@ -86,7 +87,7 @@ class GroupExtent:
         return cls(len(nodes), share, len(switches))
 
 
-@dataclass(frozen=True)
+@frozen
 class Pretended:
     """A group of ranks that pretends to train, with its configuration and its data."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
 from time import perf_counter
@@ -42,6 +41,7 @@ from aiperf.wire.profile_records import (
     PredictedMemory,
 )
 from aiperf.wire.trial import HyperParameters
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import Experts
 from nas.modules import Network
@@ -170,7 +170,7 @@ def raw_events(profiler: profile) -> Sequence[Any]:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Rounds:
     """Times and events of the steps; see `aiperf.wire.profile_records.Recorded`."""
 

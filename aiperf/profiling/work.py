@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.config import LEAST_BATCH, DataConfig, TrainingConfig
@@ -11,6 +10,7 @@ from aiperf.errors import ConfigError
 from aiperf.tasks.task import Task
 from aiperf.wire.profile_records import Ceilings
 from aiperf.wire.trial import HyperParameters
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.record import graph_to_json
 
@@ -24,7 +24,7 @@ BATCHES = 4
 """Number of batches of synthetic examples that are generated."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ProfileWork:
     """A network, its data and its training, to be profiled on one group."""
 

@@ -8,6 +8,7 @@ from math import hypot
 
 from aiperf.config import AUTO_STEP, EAGER, FUSED, TrainingConfig
 from aiperf.wire.reports import StepTime
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
@@ -27,7 +28,7 @@ def default_of(usable: Collection[str]) -> str:
     return FUSED if FUSED in usable else EAGER
 
 
-@dataclass(frozen=True)
+@frozen
 class Expected:
     """What is known of a trial before its first step."""
 
@@ -94,7 +95,7 @@ def _compared(eager: float, seconds: float) -> str:
     return f"{eager / seconds:.2f} times as fast as eager before the span"
 
 
-@dataclass(frozen=True)
+@frozen
 class Sizes:
     """The two networks whose steps are timed before the span, and the batch of these steps."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from aiperf.config import Config
 from aiperf.proposing.memory_model import FP32_BYTES, numbers_kept, training_bytes
 from aiperf.proposing.pace import block_seconds
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.ops import OPS
 
@@ -15,7 +15,7 @@ RANKED_HOURS = 1.0  # as LEAST_SPAN_SECONDS of aiperf.rules, which stands on a h
 LINE_BYTES = 330  # median length of a line of the journal
 
 
-@dataclass(frozen=True)
+@frozen
 class Forecast:
     """Forecast for one group, for trials of the seed's own size in the first round."""
 

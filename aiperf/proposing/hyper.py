@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
 from aiperf.config import LEAST_BATCH, TrainingConfig
 from aiperf.proposing.memory_model import training_bytes
 from aiperf.wire.trial import HyperParameters
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.tuning import Point
 
@@ -100,7 +101,7 @@ def shared_evenly(hyper: HyperParameters, ranks: int) -> HyperParameters:
     return replace(hyper, batch_size=-(-hyper.batch_size // ranks) * ranks)
 
 
-@dataclass(frozen=True)
+@frozen
 class TrialOutcome:
     """Result of a trial for the tuner."""
 

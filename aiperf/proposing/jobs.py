@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.tasks.registry import task_of
 from aiperf.wire.reports import Finished
 from aiperf.wire.trial import HyperParameters, State, Trial
+from nas.frozen import frozen
 from nas.graph import Graph, once
 from nas.ops import Ops
 from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Search
@@ -50,7 +51,7 @@ class RunSoFar(Protocol):
     def leg(self) -> Leg: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class _Completed:
     """What remains known of a completed trial for the proposal of its children."""
 
@@ -347,7 +348,7 @@ class FirstCandidates:
         return self._candidates.pop(number, None)
 
 
-@dataclass(frozen=True)
+@frozen
 class OpenTrial:
     """A trial that was dispatched and has not ended."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.wire.trial import BLOCK_SECONDS
+from nas.frozen import frozen
 
 BLOCKS_A_SECOND = 43.0
 """Most blocks per second of all groups together: an hour of them is about 50 MB of journal. Beyond 86 groups
@@ -51,7 +52,7 @@ def block_seconds(groups: int, silence_seconds: float) -> float:
     return min(max(BLOCK_SECONDS, groups / BLOCKS_A_SECOND), longest)
 
 
-@dataclass(frozen=True)
+@frozen
 class TimedValidation:
     """A validation of the group."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import ceil, cos, pi, prod
 
 from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.wire.trial import Trial
+from nas.frozen import frozen
 from nas.graph import Graph
 
 EXAMPLES_AT_ONCE = 400
@@ -47,7 +47,7 @@ SHARES: Mapping[str, Callable[[float], float]] = {
 steps after the warm-up that are done."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """A trial's schedule in steps. Every step reads one whole batch, which may contain the end of one pass
     over the examples and the beginning of the next."""

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from nas.frozen import frozen
+
 NETWORKS = 3
 """Number of different networks that must fail: single architectures do."""
 PLACES = 3
@@ -22,7 +24,7 @@ _PATH = re.compile(r"/[^\s:;()]+")
 _NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?|-?\b(nan|inf)\b")
 
 
-@dataclass(frozen=True)
+@frozen
 class Failure:
     """A trial that failed for good."""
 

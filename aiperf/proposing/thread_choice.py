@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from aiperf.config import EAGER
 from aiperf.proposing.engine_choice import LEAST_GAIN, between, default_of
 from aiperf.wire.reports import SEED, TYPICAL, TimedStep
+from nas.frozen import frozen
 
 NEARLY = 1.05
 """Factor on the best time within which numbers of threads count as equally fast."""
@@ -81,7 +81,7 @@ def reliability(times: Mapping[Pair, Sequence[float]]) -> tuple[float, float]:
     return same_count / RESAMPLES, same_pair / RESAMPLES
 
 
-@dataclass(frozen=True)
+@frozen
 class Threads:
     """Chooses the number of threads for the steps of a network on one rank."""
 

@@ -4,11 +4,11 @@ processes that it starts."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aiperf.errors import WorldError
 from aiperf.host import variables
 from launch import SCHEDULERS
+from nas.frozen import frozen
 
 # Variables with the rank and the number of ranks, and the launcher that sets them. The first pair that is set
 # counts: inside a Slurm step, the daemons of mpiexec are Slurm's tasks and pass on Slurm's variables, which
@@ -28,7 +28,7 @@ MOST_RANKS = 1 << 24
 """More ranks than any machine has."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LaunchedRank:
     """One of several processes that a launcher started together."""
 

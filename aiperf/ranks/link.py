@@ -12,11 +12,11 @@ import select
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiperf.errors import WorldError, installation
+from nas.frozen import frozen
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -35,7 +35,7 @@ class Waited(Protocol):
     def fileno(self) -> int: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Received:
     """A message of another rank."""
 

@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.errors import WorldError
@@ -17,6 +16,7 @@ from aiperf.host.other_users import NotOurs, private_bytes
 from aiperf.ranks.launcher import SECRET, TORCHRUN
 from aiperf.ranks.patience import Patience
 from aiperf.wire.door import addresses_of_host
+from nas.frozen import frozen
 
 JOIN_SECONDS = 300.0
 """Time limit in seconds for a rank to connect to rank 0, which may be started later, or have no name yet."""
@@ -29,7 +29,7 @@ SECRET_BYTES = (16, 4096)
 LAST_PORT = 65535
 
 
-@dataclass(frozen=True)
+@frozen
 class MeetingPlace:
     """Where the ranks of a run meet, and how they know each other."""
 

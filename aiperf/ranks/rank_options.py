@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
+from nas.frozen import frozen
 
 BACKENDS = ("ddp", "horovod")
 SPREAD_ALONE = "--spread needs ranks on several hosts; start them with mpiexec or srun"
 """Why a process without a launcher cannot lay groups over hosts."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RankOptions:
     """Options for the ranks of one leg, as the user gave them."""
 

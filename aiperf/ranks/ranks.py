@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -37,6 +36,7 @@ from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import Quit, ToGroup, pack, unpack
 from aiperf.wire.reports import FromGroup
 from aiperf.wording import counted
+from nas.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ PROGRAM = (sys.executable, "-c", "from aiperf.start import main; raise SystemExi
 """The command of this program by its interpreter, because another program may be installed under its name."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ranks:
     """The ranks that the master has: itself alone, or all ranks of a launcher."""
 

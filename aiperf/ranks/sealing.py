@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hmac
 import struct
-from dataclasses import dataclass
+
+from nas.frozen import frozen
 
 MAGIC = b"aiperf/1"
 """First bytes of a hello: the program and the version of what follows."""
@@ -27,7 +28,7 @@ class NoProof(Exception):
     """Who sent this does not know the secret. The message says what is wrong with it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Introduction:
     """Who a rank says it is, proved by the secret."""
 

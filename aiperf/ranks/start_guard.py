@@ -16,12 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from aiperf.host import variables
 from aiperf.ranks.launcher import VARIABLES, LaunchedRank
 from aiperf.wording import counted
+from nas.frozen import frozen
 
 INIT_SECONDS = 900.0
 """Time limit for MPI to start, in seconds. Open MPI took 300 s for 512 ranks on two cores."""
@@ -41,7 +42,7 @@ OUTLIVE = "trap '' TERM USR1 HUP"
 """Words of a shell that a scheduler's warning must not end."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Start:
     """A rank in MPI_Init."""
 
@@ -56,7 +57,7 @@ class Start:
     """Number of ranks on this host; 0 if the launcher does not state it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Present:
     """A rank of the same host, as /proc shows it."""
 

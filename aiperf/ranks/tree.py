@@ -15,11 +15,11 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from aiperf.ranks.link import Link, Received
 from aiperf.wire.layout import MasterBeat, ToAll
 from aiperf.wire.messages import ToGroup, pack, unpack
+from nas.frozen import frozen
 
 FAN_OUT = 8
 """Number of ranks to which a rank forwards a message, in each tree: five levels reach 32,768 ranks."""
@@ -117,7 +117,7 @@ class Announcer:
         return data
 
 
-@dataclass(frozen=True)
+@frozen
 class Numbered:
     """A message to all, with its number."""
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import ToGroup
 from aiperf.wire.reports import FromGroup
+from nas.frozen import frozen
 
 ALONE = Place(rank=1, group=(1,), device_index=0, ranks_on_host=1)
 """The place of the one worker without a launcher."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Gone:
     """News that a group has ended: it sends no further message unless it is restarted."""
 

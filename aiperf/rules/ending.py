@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 
 ERROR = "error: "
 """Prefix of the reason of a leg that ended with an error."""
@@ -54,7 +54,7 @@ class Answer(Enum):
         }[self]
 
 
-@dataclass(frozen=True)
+@frozen
 class Shortfall:
     """Why a run has no result, or none yet."""
 

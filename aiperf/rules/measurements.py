@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, cached_property
 from math import fsum, inf, isclose
 
@@ -34,6 +33,7 @@ from aiperf.score.lineage import rebuilt
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.reports import Ceiling, Control, Ready
 from aiperf.wording import counted, percent
+from nas.frozen import frozen
 from nas.ops import TENSOR_OPS, Ops
 from nas.products import element_operations, least_elements, least_products
 
@@ -118,7 +118,7 @@ Most = Callable[[tuple[int, ...]], float]
 """The most operations per second that the ranks of a group can do; infinite if that is not known."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _BoundedWork:
     """A kind of work, which has its own bound."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.config import Config
@@ -14,6 +13,7 @@ from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
+from nas.frozen import frozen
 
 NEVER_STARTED = "the clock never started"
 """The answer of many rules, which then have nothing to check."""
@@ -52,7 +52,7 @@ class Outcome(Enum):
     """There is nothing to judge; the text says what is missing."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Evidence:
     """A replayed run with what was computed from it."""
 
@@ -76,7 +76,7 @@ class Evidence:
         return task_of(self.config.data)
 
 
-@dataclass(frozen=True)
+@frozen
 class Inspection:
     """What a rule saw: contradictions, or why it passed, or that there was nothing to check."""
 
@@ -98,7 +98,7 @@ def inspection_of(at: object, nothing: str, text: str, contradictions: Sequence[
     return Inspection(text, contradictions) if at else unknown(nothing, contradictions)
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """A rule's answer."""
 
@@ -109,7 +109,7 @@ class Finding:
     """What was seen, or the first contradictions."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """A question about a run."""
 

@@ -8,7 +8,6 @@ ranks, fills the time, nothing is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -32,6 +31,7 @@ from aiperf.rules.rule import (
     unknown,
 )
 from aiperf.wording import counted, percent
+from nas.frozen import frozen
 
 ROUNDING_SECONDS = 1e-6  # of the difference of two times
 MOST_SURPLUS = 1e-3
@@ -177,7 +177,7 @@ def _surplus(replay: Replay) -> str:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Shift:
     """The work of one group in one leg, in the order in which it ended."""
 
@@ -332,7 +332,7 @@ def _unwitnessed_stalls(evidence: Evidence) -> list[str]:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class _Columns:
     """The columns of `Pieces` that each group and stall is asked about."""
 

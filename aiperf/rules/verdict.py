@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.journal.events import Origin
@@ -30,6 +29,7 @@ from aiperf.score.disturbance import MEASURED_SINCE
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.wording import counted
+from nas.frozen import frozen
 
 
 class RunClass(Enum):
@@ -53,7 +53,7 @@ MAY_BE_UNKNOWN = frozenset({"ranked devices"})
 is a matter of the machine, and no honest run can change it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Verdict:
     """All findings, what the run lacks for a result, and what follows from both."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aiperf.errors import WorldError
 from aiperf.journal import events
@@ -19,6 +19,7 @@ from aiperf.run.ledger import Ledger
 from aiperf.run.notarisation import Notarisation
 from aiperf.wire import messages, reports
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 
 TICK_SECONDS = 0.25
 """Maximum wait for a message in seconds, and so the interval at which limits, silence and the display are
@@ -31,7 +32,7 @@ QUIET_LINE_SECONDS = 5.0
 Watch = Callable[[Replay, float], None]
 
 
-@dataclass(frozen=True)
+@frozen
 class Audience:
     """Callbacks through which the master informs the user."""
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from aiperf.errors import AiperfError
 from aiperf.os_error import unreadable
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
+from nas.frozen import frozen
 
 MARK = b":::MLLOG"
 """Begins a line with an entry, as in all logs of MLPerf."""
@@ -23,7 +23,7 @@ LONGEST_LINE = 1 << 26
 NANO = 1e-9
 
 
-@dataclass(frozen=True)
+@frozen
 class LogEntry:
     """One line of the log."""
 
@@ -35,7 +35,7 @@ class LogEntry:
 TOO_SOON = "it ended too soon"
 
 
-@dataclass(frozen=True)
+@frozen
 class Detail:
     """A test as LoadGen judged it."""
 

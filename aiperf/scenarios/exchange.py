@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aiperf.scenarios.detail_log import Detail
 from aiperf.scenarios.latencies import Latencies
 from aiperf.tasks.tally import Tally
 from aiperf.wire.reports import Processor
+from nas.frozen import frozen
 
 PERFORMANCE, ACCURACY, TELEMETRY = "performance", "accuracy", "telemetry.jsonl"
 """Names in the folder of a scenario: the logs of the test that counts, the logs of the accuracy test, and the
 readings of the device's sensors during the tests."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """Request to the process of one scenario. Each scenario has a process of its own, because LoadGen reads
     its configuration only at the first call in a process, and a second scenario would silently get other
@@ -40,7 +40,7 @@ class Request:
     """Path of the examples; empty: the run's own path."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Probe:
     """One test of a search for the highest rate."""
 
@@ -52,7 +52,7 @@ class Probe:
     """99th percentile of the latency."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Accuracy:
     """Result of LoadGen's AccuracyOnly mode on all test examples."""
 
@@ -64,7 +64,7 @@ class Accuracy:
     """Latencies by our own stopwatch."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Measured:
     """Measurements of one scenario."""
 

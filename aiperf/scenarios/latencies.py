@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import fsum
+
+from nas.frozen import frozen
 
 PERCENTILES: Mapping[str, float] = {
     "50.00": 0.5,
@@ -17,7 +18,7 @@ PERCENTILES: Mapping[str, float] = {
 """Percentiles as fractions, by their names in LoadGen's log."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Latencies:
     """Distribution of latencies in seconds."""
 

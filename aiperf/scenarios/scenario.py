@@ -7,7 +7,8 @@ configuration, and loadgen/early_stopping.cc.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from nas.frozen import frozen
 
 RULE_SECONDS = 600.0
 """Minimum duration in seconds of a test of any scenario by MLPerf's rules; results of shorter tests are
@@ -19,7 +20,7 @@ SERVER_QUERIES = 662
 LoadGen's early stopping cannot estimate the 99th percentile, and with 459 only if no query is late."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Scenario:
     """A scenario: how queries arrive, and which figure is reported."""
 

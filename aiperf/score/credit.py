@@ -7,7 +7,6 @@ span, whatever was done in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,11 @@ from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.columns import sums_of
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
+from nas.frozen import frozen
 from nas.ops import OPS, TENSOR_OPS, Ops
 
 
-@dataclass(frozen=True)
+@frozen
 class Credit:
     """The credited segments of a run, and the blocks that belong to them."""
 
@@ -50,7 +50,7 @@ class Credit:
         return sums_of(len(replay.attempts), attempts[self.validations], values[self.validations])
 
 
-@dataclass(frozen=True)
+@frozen
 class Work:
     """An amount of work."""
 

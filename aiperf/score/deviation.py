@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.wire.reports import TRAITS, DeviceCheck, Ready
 from aiperf.wording import counted, first_few
+from nas.frozen import frozen
 
 CHECKED_SINCE = 2
 """Version of the rules since which a deviating device costs the class ranked."""
@@ -29,7 +29,7 @@ Kind = tuple[object, ...]
 """All that the bits of a device may depend on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Deviation:
     """A device that computes wrongly."""
 
@@ -44,7 +44,7 @@ class Deviation:
         return f"rank {self.rank} on {self.host} ({self.device}) {self.how}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Agreement:
     """What the device checks of a run say."""
 

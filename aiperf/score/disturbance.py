@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.wire.reports import HostUse
+from nas.frozen import frozen
 
 MEASURED_SINCE = 2
 """Version of the rules since which runs measure what disturbs them."""
@@ -18,7 +19,7 @@ LEAST_SEEN = 0.8
 of a run is not reported."""
 
 
-@dataclass(frozen=True)
+@frozen
 class HostInterval:
     """How the processors of a host were used for some seconds."""
 
@@ -32,7 +33,7 @@ class HostInterval:
         return self.end - self.use.seconds
 
 
-@dataclass(frozen=True)
+@frozen
 class HostDisturbance:
     """What disturbed the run on one host, within the span."""
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from aiperf.journal.events import Dispatched
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.ops import Ops
@@ -76,7 +77,7 @@ def all_moved_elements(graph: Graph) -> int:
     return sum(moved_elements(graph, node) for node in graph.nodes)
 
 
-@dataclass(frozen=True)
+@frozen
 class OldCount:
     """Operations for one image, as one sum over all kinds, with AIPerf 1.0's own weights.
 

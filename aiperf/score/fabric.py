@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -14,6 +13,7 @@ from aiperf.journal.replay import Replay
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.fabric import rounds
 from aiperf.wire.reports import Fabric, TimedAllReduce
+from nas.frozen import frozen
 from nas.layers.layer import WIDE
 
 MEASURED_SINCE = 2
@@ -32,7 +32,7 @@ SOCKETS = ("NET/Socket", "sockets on ")
 """How the transports begin that are no RDMA, of NCCL and of Gloo."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SlowPair:
     """A pair of hosts that exchanged data slowly."""
 
@@ -44,7 +44,7 @@ class SlowPair:
     """That of the round, in bytes per second."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SlowHost:
     """A host of which most pairs are slow."""
 

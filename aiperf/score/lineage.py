@@ -10,6 +10,7 @@ from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted, counted
 from aiperf.wire.trial import Trial
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import MorphismError
@@ -27,7 +28,7 @@ MOST_WORK = 1_000_000_000
 what 100,000 such trials take."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rebuilt:
     """A trial's architecture, or the reason why it cannot be rebuilt."""
 
@@ -36,7 +37,7 @@ class Rebuilt:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Recount:
     """Counts of a run's architectures by trial number, and the reasons for those that cannot be counted."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.hardware.peak import peak_ops_per_second
@@ -18,10 +17,11 @@ from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.tally import Tally
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 from nas.record import encode
 
 
-@dataclass(frozen=True)
+@frozen
 class Quality:
     """The best network on validation, and its error on the test examples."""
 
@@ -35,7 +35,7 @@ class Quality:
     """Whether no answer was wrong, so that the score takes `Tally.floor` instead: −ln(0) is infinite."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ControlResult:
     """Rate of the control network on all devices, before the span."""
 
@@ -47,7 +47,7 @@ class ControlResult:
     slowest_rank: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Score:
     """The figures of a run. Figures that are unknown are None."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from aiperf.journal.axis import SpanAxis
 from aiperf.journal.columns import Pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
+from nas.frozen import frozen
 from nas.ops import OPS
 
 Array = NDArray[Any]
@@ -32,7 +32,7 @@ LEAST_BINS = 4
 """Minimum number of bins for a confidence interval."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Timeline:
     """Credited operations per second, bin by bin."""
 
@@ -49,7 +49,7 @@ class Timeline:
     """95 %, by a moving-block bootstrap of the bins (Künsch, Annals of Statistics 17(3), 1989)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Shares:
     """Use of the time of one group, as fractions of the span."""
 

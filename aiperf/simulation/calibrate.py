@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -53,6 +53,7 @@ from aiperf.simulation.fits import (
 from aiperf.simulation.simulated_machine import kept_bytes
 from aiperf.tasks.registry import task_of
 from aiperf.wording import counted
+from nas.frozen import frozen
 
 LEAST_HOSTS = 4
 """Minimum number of hosts from which the differences between nodes are estimated. Fewer are assumed to be
@@ -68,7 +69,7 @@ NO_LIMIT = 1e18
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Calibration:
     """The assumptions of a run, and which of their numbers are from the run."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -20,6 +20,7 @@ from aiperf.proposing.plan import validated_at_once
 from aiperf.score.lineage import rebuilt
 from aiperf.wire.trial import Segment
 from aiperf.wording import percent
+from nas.frozen import frozen
 from nas.ops import TENSOR_OPS
 
 Array = NDArray[Any]
@@ -36,7 +37,7 @@ LARGEST_SPREAD = 0.5
 """Maximum spread of the errors of equal networks: few points may lie anywhere."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FromRun:
     """A number of the assumptions that was looked for in a run, or several found together."""
 
@@ -46,7 +47,7 @@ class FromRun:
     known: bool = True
 
 
-@dataclass(frozen=True)
+@frozen
 class NetworkSize:
     """The size of a network, as far as the model of a machine depends on it."""
 
@@ -79,7 +80,7 @@ def networks_of(replay: Replay, ranks: int) -> dict[int, NetworkSize]:
     return found
 
 
-@dataclass(frozen=True)
+@frozen
 class TimedAttempt:
     """An attempt that validated, with what the ranks of its group had to compute."""
 
@@ -120,7 +121,7 @@ def timed_attempts(
     ]
 
 
-@dataclass(frozen=True)
+@frozen
 class SegmentWork:
     """The steps of one segment and their time, without the first block of a trial."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from aiperf.score.credit import credit, work
 from aiperf.score.example_counts import recorded
 from aiperf.simulation.simulated_world import SimulatedWorld
 from aiperf.wording import percent, rate, scaled
+from nas.frozen import frozen
 
 OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')
 """The lines that a trial has whatever its length. The number of all others grows with time."""
@@ -24,7 +24,7 @@ TYPE_WITHIN = 80
 """Number of bytes from the start of a line within which its type ends."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SizeFigures:
     """The figures of one simulated size, between release and end of the span unless stated otherwise."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
@@ -17,11 +16,12 @@ from aiperf.score.lineage import rebuilt
 from aiperf.simulation.load_figures import shares_of_time
 from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.wording import figure, percent, rate
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.record import graph_from_json
 
 
-@dataclass(frozen=True)
+@frozen
 class Throughput:
     """The figures of a run that are compared."""
 

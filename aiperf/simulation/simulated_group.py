@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import simpy
@@ -44,6 +44,7 @@ from aiperf.wire.messages import (
     Working,
 )
 from aiperf.wire.reports import Evaluated, FromGroup
+from nas.frozen import frozen
 
 FIRST_PID = 1000
 """Process number before that of rank 1. A journal has process numbers; those of a simulation mean nothing."""
@@ -53,7 +54,7 @@ Process = Generator[simpy.Event, Any, None]
 """A process of SimPy: it yields events, and goes on when they have happened."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Surroundings:
     """What all groups of a simulation share."""
 

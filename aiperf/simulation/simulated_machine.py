@@ -8,7 +8,6 @@ import itertools
 import math
 import random
 from collections.abc import Container, Generator
-from dataclasses import dataclass
 
 import simpy
 
@@ -18,12 +17,13 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import StartUp, Storage
 from aiperf.pretending.group_model import ELEMENT_BYTES, Learnt
 from aiperf.wire.layout import Place, layout
+from nas.frozen import frozen
 
 MOST_RANKS = 1_000_000
 """Maximum number of ranks, so that a mistyped size does not exhaust the memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SimulatedMachine:
     """Equal nodes. The master is an additional process on the first one."""
 
@@ -169,7 +169,7 @@ class SharedStorage:
         self._await_next()
 
 
-@dataclass(frozen=True)
+@frozen
 class SimulatedFiles(RunFiles):
     """A run directory whose journal is a real file and whose weights are only in the model."""
 

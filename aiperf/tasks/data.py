@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aiperf.errors import ConfigError
+from nas.frozen import frozen
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -38,7 +38,7 @@ class NoSuchTask(ConfigError):
     """A `data.name` that no task has, neither of this program nor of an installed package."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DataConfig:
     """Which examples: images, or a text, of which one example is a window, or those of an installed task."""
 

@@ -7,8 +7,10 @@ rules ask for the error alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from typing import Any, TypeVar
+
+from nas.frozen import frozen
 
 T = TypeVar("T", bound="Tally")
 
@@ -16,7 +18,7 @@ TOLERATED_SHARE = 0.002
 """By which an evaluation on another device may differ: it adds in another order, and rounds otherwise."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tally:
     """Whole numbers only, so that sums are exact and equal in every order."""
 

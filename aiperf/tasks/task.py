@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.tally import Tally
 from aiperf.wording import figure
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.head import Head
 from nas.layers import Shape
@@ -26,7 +26,7 @@ Manifest = Mapping[str, Any]
 """What a rank found in the data, as plain JSON: docs/data.md."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Examples:
     """What a network reads, what it is asked, and out of how many answers it chooses."""
 
@@ -45,7 +45,7 @@ class Examples:
         return self.head.examples_text(self.input, self.classes)
 
 
-@dataclass(frozen=True)
+@frozen
 class Amount:
     """What rates are stated in: examples, or what an example is made of."""
 
@@ -63,7 +63,7 @@ class Amount:
         return f"{figure(self.rate(examples_per_second, size))} {self.name}/s"
 
 
-@dataclass(frozen=True)
+@frozen
 class ErrorLimit:
     """An error that no network is known to reach on some data."""
 
@@ -74,7 +74,7 @@ class ErrorLimit:
     """Whether a smaller error is impossible; else it is a doubt."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DataFacts:
     """What is known of data without reading it."""
 
@@ -134,7 +134,7 @@ def differences(manifest: Manifest, known: KnownData) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
+@frozen
 class RankedLimits:
     """What a run of this task must be to be ranked, in addition to the rules for every run."""
 
@@ -156,7 +156,7 @@ class RankedLimits:
         return [] if random_seed == pinned else [f"random_seed is {random_seed}, not this season's {pinned}"]
 
 
-@dataclass(frozen=True)
+@frozen
 class ControlNetwork:
     """A fixed network that is timed before the span, to compare with other benchmarks."""
 
@@ -192,7 +192,7 @@ class ControlNetwork:
         return " and ".join(self.size_text.format(size) for size in sorted(set(sizes)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """Everything that depends on what a network learns. Journal, ranks, master and score ask it by these
     fields, and know no task by name."""

@@ -28,12 +28,13 @@ from aiperf.training.kept_network import Kept
 from aiperf.training.optimizers import make_optimizer, set_state
 from aiperf.training.rank_log import NoLog
 from aiperf.wire.trial import Trial
+from nas.frozen import frozen
 from nas.modules import Network
 
 LOSS_SCALE = 2.0**13  # fp16 only; it halves at each overflow and never grows, so overflows can be counted
 
 
-@dataclass(frozen=True)
+@frozen
 class Rank:
     """What a rank has for the whole run."""
 

@@ -3,7 +3,7 @@ examples next to it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,12 +19,13 @@ from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of
 from aiperf.training.kept_network import Kept, read_kept
 from nas.bounded import file_digest
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.modules import Network
 from nas.portable.preparation import Preparation
 
 
-@dataclass(frozen=True)
+@frozen
 class FoundNetwork:
     """A network on a device, as it was at its best validation."""
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from safetensors.numpy import save
 from aiperf.errors import DataError
 from aiperf.os_error import is_of_system, unreadable
 from nas.bounded import opened
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import Morphism
@@ -37,7 +37,7 @@ POWERS: Mapping[str, int] = {
 the three of AdamW."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Kept:
     """A network at rest: float32 arrays by "node.tensor"."""
 

@@ -8,7 +8,7 @@ validation data.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiperf.engines.engine import Engine, placed
 from aiperf.engines.registry import KINDS, why_not
@@ -24,10 +24,11 @@ from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.found_network import find_network, spot_checked_trial
+from nas.frozen import frozen
 from nas.modules import Network
 
 
-@dataclass(frozen=True)
+@frozen
 class SecondResult:
     """One part, evaluated a second time."""
 
@@ -41,7 +42,7 @@ class SecondResult:
         return self.found.agrees(self.recorded)
 
 
-@dataclass(frozen=True)
+@frozen
 class Reevaluation:
     """What the kept network really does, beside what the journal says."""
 

@@ -10,7 +10,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
@@ -35,6 +34,7 @@ from aiperf.training.optimizers import state_of
 from aiperf.wire.messages import Assign, Steps, Validated, Working
 from aiperf.wire.reports import Fallback
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 
 Report = Callable[[Fallback | Steps | Validated | Working], None]
 """Takes the messages of a trial: on every rank what happened there, on the leader also what the group did."""
@@ -57,7 +57,7 @@ class Elsewhere(RuntimeError):
     """The trial failed on another rank, which reports it; all ranks know and are ready for the next."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TrialEnd:
     """How a trial ended, and its network as it was at its best validation in time."""
 

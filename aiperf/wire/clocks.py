@@ -8,7 +8,7 @@ whatever the delay was. The quickest of several round trips counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from nas.frozen import frozen
 
 ROUND_TRIPS = 3
 """Number of round trips to each rank."""
@@ -19,7 +19,7 @@ CLOCK_SECONDS = 1.0
 at which it can be told."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ClockReading:
     """The difference between the clock of a host and one's own."""
 

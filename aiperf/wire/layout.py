@@ -4,23 +4,24 @@ launcher placed them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiperf.config import LEAST_BATCH
 from aiperf.errors import ConfigError, WorldError
 from aiperf.wire.messages import ToGroup
 from aiperf.wire.reports import FromGroup
 from aiperf.wording import counted
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Hello(FromGroup):
     """The first message of a rank, with the host that it runs on."""
 
     host: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Place(ToGroup):
     """The answer to `Hello`: the role of a rank in this run."""
 
@@ -54,12 +55,12 @@ class Place(ToGroup):
         return self.position == 0
 
 
-@dataclass(frozen=True)
+@frozen
 class MasterBeat(ToGroup):
     """A heartbeat: the master is alive."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ToAll(ToGroup):
     """A message for all groups, forwarded from rank to rank (`aiperf.ranks.tree`)."""
 
@@ -74,18 +75,18 @@ class ToAll(ToGroup):
     message: ToGroup
 
 
-@dataclass(frozen=True)
+@frozen
 class Disband(ToGroup):
     """Another rank of the group is dead: stop the running work, and wait for the end of the run."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Describe(ToGroup):
     """Request to describe the device that the rank would bind; sent before a rehearsal, and to choose the
     number format of a run."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Described(FromGroup):
     """The device that a rank would bind, or the reason why it has none."""
 
@@ -103,14 +104,14 @@ class Described(FromGroup):
     """What the user should know about the choice of the device."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Lost(FromGroup):
     """The worker process of this rank has ended."""
 
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Bye(FromGroup):
     """The last message of a rank."""
 

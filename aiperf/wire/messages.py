@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.wire.reports import FromGroup, StepTime, TimedStep
 from aiperf.wire.trial import BLOCK_SECONDS, Segment, StepBlock, Trial
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
@@ -33,12 +34,12 @@ VERSION = 1
 different installations of the program are reported as such."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ToGroup:
     """A message from the master to a group."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Setup(ToGroup):
     """The first message to a group: the run that its ranks initialise for."""
 
@@ -61,7 +62,7 @@ class Setup(ToGroup):
     binds its device; 0: they do not."""
 
 
-@dataclass(frozen=True)
+@frozen
 class JoinFabric(ToGroup):
     """The address at which all ranks of the run meet to measure the fabric (see `FabricMeeting`)."""
 
@@ -72,7 +73,7 @@ class JoinFabric(ToGroup):
     """Random text of the master, under which the ranks keep their keys."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Join(ToGroup):
     """The address of the group's leader, passed on to all ranks of the group (see `Meeting`)."""
 
@@ -82,14 +83,14 @@ class Join(ToGroup):
     """Random text of the master, under which the group keeps its keys."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AskTime(ToGroup):
     """Request for a rank's time of day, which it answers at once (`aiperf.wire.clocks`)."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Observe(ToGroup):
     """Start recording telemetry of the host and its devices. Only the first rank of each host records, for
     all ranks there."""
@@ -102,7 +103,7 @@ class Observe(ToGroup):
     """Time between two `HostUse` of a host in seconds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MeasureCeiling(ToGroup):
     """Measure the device's ceilings (`Ceiling`). All groups measure at the same time, as they will train."""
 
@@ -111,7 +112,7 @@ class MeasureCeiling(ToGroup):
     each kind of work. If several engines may be used, timing their steps takes half of it in addition."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MeasureControl(ToGroup):
     """Time the task's control network (`Control`). All groups measure at the same time."""
 
@@ -120,7 +121,7 @@ class MeasureControl(ToGroup):
     number of steps and of seconds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckDevice(ToGroup):
     """Train the fixed network whose bits must be the same on all equal devices (`DeviceCheck`): before the
     span, again if the device deviates, and after the span."""
@@ -131,7 +132,7 @@ class CheckDevice(ToGroup):
     """The ranks of the group that are asked; empty: all."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Assign(ToGroup):
     """Train this trial after those already assigned, and prepare it while the one before is training.
 
@@ -144,7 +145,7 @@ class Assign(ToGroup):
     a smaller batch, is dispatched again under the next number."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Release(ToGroup):
     """Start of the span, or, for a group that was restarted, its return to it. From here on trials are
     assigned. Each group stops training early enough for its closing validation to end by the deadline."""
@@ -167,24 +168,24 @@ class Release(ToGroup):
     trial."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stop(ToGroup):
     """Close the running trial with a validation, and return the assigned ones untrained."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Evaluate(ToGroup):
     """Evaluate the kept weights of a trial on the test examples, once, after the span."""
 
     trial: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Quit(ToGroup):
     """The last message: the run is over, and the ranks exit."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Meeting(FromGroup):
     """Address at which the leader waits for the other ranks of its group to form a process group. The master
     passes it on as `Join`; a group of one rank sends none."""
@@ -193,7 +194,7 @@ class Meeting(FromGroup):
     port: int
 
 
-@dataclass(frozen=True)
+@frozen
 class FabricMeeting(FromGroup):
     """A rank is about to measure the fabric. Once all are, the master passes on as `JoinFabric` where the
     first rank waits for the others: processes of a large job start minutes apart."""
@@ -204,7 +205,7 @@ class FabricMeeting(FromGroup):
     port: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class TimeOfDay(FromGroup):
     """The answer to the request with the same number."""
 
@@ -213,7 +214,7 @@ class TimeOfDay(FromGroup):
     """Time of day in seconds since 1970."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Refused(FromGroup):
     """The last message of a rank that cannot take part, because its device, data or group does not meet the
     requirements."""
@@ -223,7 +224,7 @@ class Refused(FromGroup):
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Steps(FromGroup):
     """A block of training steps is finished."""
 
@@ -232,13 +233,13 @@ class Steps(FromGroup):
     """Time from the end of the last step to the sending of this message, in seconds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Working(FromGroup):
     """A sign of life during long work without news, such as a validation or the compilation of an engine, so
     that the master does not take the group for lost."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NextWanted(FromGroup):
     """A trial will soon end. Its group wants the next one now, so that it is prepared by then."""
 
@@ -246,7 +247,7 @@ class NextWanted(FromGroup):
     attempt: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Validated(FromGroup):
     """A validation has closed a segment."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from nas.frozen import frozen
 
 STEP = "step"
 PHASE, NODE = "phase: ", "node: "
@@ -15,7 +16,7 @@ COLLECTIVES = ("gloo:", "nccl:", "xccl:", "hccl:")
 """Prefixes of torch's names of collective operations, which run in a thread of their own next to the step."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Events:
     """One profiled step in columns, with one entry per event: the ranges and operations of the step's thread,
     and the collectives that ran next to it. Times are nanoseconds since the beginning of the step."""
@@ -34,7 +35,7 @@ class Events:
     An operation belongs to the node within whose numbers its own lies."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MeasuredMemory:
     """Memory of one rank in a training step in bytes, as torch allocated it."""
 
@@ -50,7 +51,7 @@ class MeasuredMemory:
     """Highest use at any moment, all of the above included."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PredictedMemory:
     """Predicted memory of the same step at its peak in bytes, without a device: torch's MemTracker applied to
     fake tensors, which have a shape but no memory."""
@@ -65,7 +66,7 @@ class PredictedMemory:
     peak: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Ceilings:
     """Ceilings of one rank's share of the machine, measured by all ranks at the same time."""
 
@@ -73,7 +74,7 @@ class Ceilings:
     bytes_per_second: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Recorded:
     """The record of the first rank of a group, for examples of one size."""
 

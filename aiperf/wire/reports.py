@@ -11,13 +11,14 @@ unit of each key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
 from aiperf.tasks.tally import Tally
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 from nas.layers.layer import LATER
 from nas.portable.preparation import Preparation
 
@@ -25,7 +26,7 @@ TALLIES: tuple[type[Tally], ...] = (Classified, Predicted)
 """The kinds of this program's tasks, imported here so that a message with any of them can be read."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StepTime:
     """Time of one training step of the run's typical network with one engine, measured before the span on
     every rank of a group; the slowest rank counts."""
@@ -44,7 +45,7 @@ SEED, TYPICAL = "seed", "typical"
 """The two networks whose steps are timed before the span; only the second if both are one."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TimedStep:
     """Time of one training step on one rank with a number of threads and an engine, measured before the
     span."""
@@ -59,13 +60,13 @@ class TimedStep:
     """Number of steps that were timed; fewer than of others if it was given up as too slow."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FromGroup:
     """A message from a group to the master. The leader speaks for the group, but each rank is initialised and
     measured by itself, and a failure is reported by the rank on which it happened."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TimedAllReduce:
     """Time of an all-reduce of one size."""
 
@@ -82,7 +83,7 @@ DIED = -1
 """Value of `FabricPart.done` of a process that died."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CoupledPart:
     """What one rank timed of the coupled control (see `Coupled`)."""
 
@@ -100,7 +101,7 @@ class CoupledPart:
     """As `FabricPart.reason`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FabricPart(FromGroup):
     """What one rank measured of the fabric, in a process that has ended by now."""
 
@@ -133,7 +134,7 @@ class FabricPart(FromGroup):
     """None if the process had not come so far."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FabricNode:
     """What was measured of the fabric on one host."""
 
@@ -144,7 +145,7 @@ class FabricNode:
     """Why the measurement did not end, if it was because of this host; empty otherwise."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Coupled:
     """Training steps of the task's control network with gradients averaged over all ranks of the run, timed
     next to the same steps of each rank by itself, all ranks at once."""
@@ -176,7 +177,7 @@ class Coupled:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Fabric:
     """What lies between the devices of a run, as all ranks measured it together."""
 
@@ -218,7 +219,7 @@ class Fabric:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Processor:
     """Properties of a CPU that bound its speed (`aiperf.hardware.bound`), if the CPU is the device."""
 
@@ -242,7 +243,7 @@ TRAITS = ("torch build", "caches", "multiprocessors", "architecture", "revision"
 """Keys of `Ready.settings` for what the bits of a device's results depend on (`Device.traits`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ready(FromGroup):
     """One rank is initialised: its device is bound, its data is loaded and checked.
 
@@ -295,7 +296,7 @@ class Ready(FromGroup):
     """How an example becomes the input of a network; None if it is generated, and in older journals."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rate:
     """Rate of one kind of work, measured over many short windows."""
 
@@ -308,7 +309,7 @@ class Rate:
     the median."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ceiling(FromGroup):
     """Ceilings of one device: its highest rates in short and simple work, measured before the clock
     starts."""
@@ -370,7 +371,7 @@ class Ceiling(FromGroup):
         return max([self.fastest, *(rate.fastest for rate in others)])
 
 
-@dataclass(frozen=True)
+@frozen
 class Rung:
     """Timed training steps of one control network on examples of one size."""
 
@@ -390,7 +391,7 @@ class Rung:
         return self.batch_size * self.steps / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Control(FromGroup):
     """Timed training steps of the task's control network on synthetic examples, before the clock starts.
 
@@ -421,7 +422,7 @@ class Control(FromGroup):
         return (*self.others, Rung(self.size, self.batch_size, self.steps, self.seconds, self.network))
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceCheck(FromGroup):
     """What a device computed: the weights of a fixed network after a fixed number of deterministic steps."""
 
@@ -436,7 +437,7 @@ class DeviceCheck(FromGroup):
     """Why nothing was computed; empty if it was."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Started(FromGroup):
     """A trial is prepared, and its first step is about to begin."""
 
@@ -457,7 +458,7 @@ class Started(FromGroup):
     empty if the devices are not CPUs, and in older journals."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Fallback(FromGroup):
     """The chosen engine cannot make the steps of this trial, or its step differs from torch's, so the trial
     is trained eagerly from here on."""
@@ -469,7 +470,7 @@ class Fallback(FromGroup):
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class HostUse(FromGroup):
     """Use of a host's processors in one interval. The first rank of the host sends it for all. It is no sign
     of life of the rank: another process measures it."""
@@ -500,7 +501,7 @@ NOTHING_KEPT = -1
 """Value of `Finished.kept` if no validation ended in time, so no weights were kept."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Finished(FromGroup):
     """An attempt at a trial has ended. The weights of its best validation are on disk by now, so the trial
     can become a parent at once."""
@@ -524,7 +525,7 @@ class Finished(FromGroup):
     there is none; None if the trial failed or never began."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Evaluated(FromGroup):
     """Result of the kept weights of a trial on the test examples."""
 

@@ -7,7 +7,7 @@ It is one file, because each criterion is a key of one table and each is judged 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from math import fsum
 from statistics import median
 
@@ -30,6 +30,7 @@ from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER, all_known
 from analysis.readings.run_tables import environment
 from analysis.readings.score_figures import OF_UNCOUPLED, PER_JOULE, Figure, figures, num_devices
+from nas.frozen import frozen
 from nas.record import RecordError, decode
 
 LEVELS: Mapping[str, Level] = {
@@ -58,7 +59,7 @@ class Unacceptable(AiperfError):
     """The runs cannot decide on acceptance: one is not VALID, or they are not of one kind and size."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Criteria:
     """What a site requires, from a TOML file with these keys; 0 or false: not required."""
 
@@ -121,7 +122,7 @@ class Criteria:
         return self.max_drop > 0 or self.same_environment
 
 
-@dataclass(frozen=True)
+@frozen
 class Judgement:
     """One criterion, of all runs, of one run, or of one node of it."""
 
@@ -151,7 +152,7 @@ class Judgement:
         return f"{self.measured}, required {self.required}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Acceptance:
     """The judgements on the runs of one machine."""
 
@@ -373,7 +374,7 @@ def _bounded(
     return Judgement(criterion, run, text(value), required, value <= bound if at_most else value >= bound)
 
 
-@dataclass(frozen=True)
+@frozen
 class Drop:
     """How far one figure of some runs lies below the median of earlier runs."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from xml.etree import ElementTree
 
@@ -16,11 +16,12 @@ from analysis.readings.judgement import Judged
 from analysis.readings.outliers import outliers
 from analysis.readings.run_tables import devices_and_hosts
 from analysis.table import aligned
+from nas.frozen import frozen
 
 FORM = "aiperf-hpc/acceptance/1"
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeFigures:
     """What one node measured over all runs: the worst of them. None if a run did not measure it."""
 
@@ -40,7 +41,7 @@ class NodeFigures:
     """Names of the criteria that the node failed, or of which its figure is unknown."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RunFacts:
     """One run of the sheet."""
 
@@ -63,7 +64,7 @@ class RunFacts:
         return cls(opened.run_id, run.began, seconds, seed, class_text, run.score.ops_per_second)
 
 
-@dataclass(frozen=True)
+@frozen
 class Sheet:
     """An acceptance with all that a page about it states."""
 

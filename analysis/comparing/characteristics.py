@@ -20,6 +20,7 @@ from analysis.comparing.spread import variation
 from analysis.readings.roofline import intensity
 from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
+from nas.frozen import frozen
 from nas.ops import OPS
 
 
@@ -60,7 +61,7 @@ def thirds(found: Sequence[Trained]) -> list[tuple[float, float]]:
     return found_parts
 
 
-@dataclass(frozen=True)
+@frozen
 class ControlNetworkCost:
     """What one training example of the control network costs, counted as those of the trials are."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
@@ -25,6 +25,7 @@ from analysis.readings.occupancy import PART_TEXTS, PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
 from analysis.readings.steadiness import time_lost
 from analysis.table import Table, aligned
+from nas.frozen import frozen
 
 HOSTS_SHOWN = 8
 NOTED_DISTURBANCE = 0.05
@@ -39,7 +40,7 @@ MEASURE = "aiperf-hpc run --like RUN --repeats 5"
 """The command that measures the spread."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Comparison:
     """Tables of name, first, second and difference; a table has no rows if nothing differs."""
 

@@ -8,7 +8,6 @@ measure of AIBench: docs/beyond.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 
@@ -26,6 +25,7 @@ from analysis.readings.robust import all_known
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.table import Cell, Table
 from launch.price import Price
+from nas.frozen import frozen
 
 NOT_REACHED, NOT_TESTED, NOT_IN_THE_TEST = "not reached", "not tested", "not reached in the test"
 _SAID: Mapping[str, str] = {
@@ -40,7 +40,7 @@ REACHED = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Spent:
     """What all nodes of a run spent from its release up to a moment, whether they worked or waited."""
 
@@ -56,7 +56,7 @@ class Spent:
     """Passes over the training examples by all networks of the search; None where it is not known."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RunCost:
     """What one run spent to reach an error. None: not known, or not reached."""
 
@@ -95,7 +95,7 @@ class RunCost:
         return self.spent if self.is_reached else None
 
 
-@dataclass(frozen=True)
+@frozen
 class CostStudy:
     """What several runs of one kind spent to reach one error."""
 
@@ -228,7 +228,7 @@ TOGETHER: Mapping[str, Callable[[Sequence[float]], Summed]] = {
 """Rows below those of several runs."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SpentColumn:
     """A column of what was spent."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib import resources
 
 from aiperf.errors import AiperfError
 from analysis.readings.judgement import Judged
 from analysis.readings.score_figures import task_of_run
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Published:
     """A result of others, under the rules of AIPerf 1.0."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import comb, fsum, sqrt
 
@@ -26,6 +26,7 @@ from analysis.readings.hosts import ControlReading, reading_of
 from analysis.readings.judgement import Judged
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.readings.steadiness import time_lost
+from nas.frozen import frozen
 
 LEAST_RUNS = 2
 PROBABILITY = 0.95
@@ -65,7 +66,7 @@ CAUSES: Mapping[tuple[bool, bool], tuple[str, str]] = {
 and the same choices."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Repeat:
     """One run. A figure that is not known is None."""
 
@@ -81,7 +82,7 @@ class Repeat:
     """Share of the time of steps that would have been saved at the rate of each network's fastest tenth."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RepeatedRuns:
     """Several runs of one configuration; everything else follows from their figures."""
 
@@ -118,7 +119,7 @@ class RepeatedRuns:
         return [value for run in self.runs if (value := run.figures[key]) is not None]
 
 
-@dataclass(frozen=True)
+@frozen
 class Varied:
     """One figure over the runs that have it. What is not known is None."""
 
@@ -135,7 +136,7 @@ class Varied:
     """Probability that the interval covers the median of all such runs."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Cause:
     """What makes runs differ, seen in pairs of runs that differ only so."""
 

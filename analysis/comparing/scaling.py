@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
@@ -14,6 +13,7 @@ from analysis.readings import run_tables
 from analysis.readings.judgement import Judged
 from analysis.readings.score_figures import COUNT, SHARE, Figure, figures, num_devices
 from analysis.table import Cell, Table, comma_separated
+from nas.frozen import frozen
 
 CSV_COLUMNS = (
     *("run", "nodes", "devices", "ops_per_second", "efficiency", "error"),
@@ -21,7 +21,7 @@ CSV_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class ScalingPoint:
     """One run of the study. What is not known is None."""
 
@@ -47,7 +47,7 @@ class ScalingPoint:
     """Figures of its score, by key."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Scaling:
     """A weak-scaling study: the work per device is the same at each size."""
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
+
+from nas.frozen import frozen
 
 LEAST_RUNS = 3
 """Fewest runs for an olympic mean: of two, none is left without the fastest and the slowest."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Summed:
     """One figure made of several runs."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from analysis.readings.progress import falls
 from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
+from nas.frozen import frozen
 
 VERSION = "v1.0"
 """DAWNBench's version of its rules."""
@@ -33,7 +33,7 @@ TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
 """DAWNBench's tasks of images, by the set's name here."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DawnbenchEntry:
     """The two files of an entry."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from aiperf.errors import AiperfError
 from aiperf.journal import strict
@@ -24,6 +23,7 @@ from analysis.readings.usage import use_over
 from analysis.table import Table
 from launch.price import Price
 from nas.bounded import read_bytes
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/inference/1"
@@ -43,7 +43,7 @@ COLUMNS = (
 """Headings of `inference_table`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Inference:
     """One network in one scenario."""
 

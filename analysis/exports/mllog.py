@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from math import inf
 from typing import Any
@@ -26,6 +25,7 @@ from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
+from nas.frozen import frozen
 
 BENCHMARKS = ("resnet",)
 """Benchmarks of MLPerf Training that a run can be an entry of."""
@@ -41,7 +41,7 @@ Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MlperfEntry:
     """Who submits a run as what; the fields are the checker's `submission_…`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from aiperf.errors import AiperfError
 from aiperf.journal.run_files import RunFiles
@@ -13,6 +13,7 @@ from analysis.readings.judgement import glance
 from analysis.readings.run_tables import verdict_word
 from analysis.readings.score_figures import figures
 from analysis.table import aligned
+from nas.frozen import frozen
 
 COLUMNS = ("run", "started", "preset", "search", "devices", "span", "sustained OPS", "test error", "verdict")
 """Columns on a terminal."""
@@ -20,7 +21,7 @@ FIGURES = ("devices", "span_seconds", "ops_per_second", "error")
 """Figures of a line, by their names in JSON."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Listed:
     """One run, or why it could not be read."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -21,9 +20,10 @@ from aiperf.wording import plain
 from analysis.pages.figures.picture import Key, Marks, Picture
 from analysis.pages.figures.svg import inline
 from analysis.table import Table
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Drawn:
     """A picture as a template takes it, without what it was drawn from."""
 

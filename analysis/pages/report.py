@@ -9,7 +9,6 @@ terminal has too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config import preset_names
@@ -62,13 +61,14 @@ from analysis.readings.score_figures import task_of_run
 from analysis.readings.telemetry import read_telemetry
 from analysis.readings.trial_rows import TrialRow, line_of_descent, median_error, most_telling, rows
 from analysis.table import Table
+from nas.frozen import frozen
 from nas.ops import OPS, TENSOR_OPS, Ops
 
 FIRST = "throughput-section"
 """The section on the first screen."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Section:
     """A part of the page with a heading: a table of facts, figures, and tables that a reader opens."""
 

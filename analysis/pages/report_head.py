@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aiperf.journal.mark import Mark
 from aiperf.rules.ending import Answer
@@ -18,6 +18,7 @@ from analysis.readings.progress import node_hours
 from analysis.readings.score_figures import Figure, Unit, figures
 from analysis.table import Table
 from launch.price import Price
+from nas.frozen import frozen
 
 COUPLED = "coupled_share"
 """The figure of runs of several devices only."""
@@ -49,7 +50,7 @@ STYLES = {
 """Class of the style sheet by answer: figures are crossed out or grey."""
 
 
-@dataclass(frozen=True)
+@frozen
 class About:
     """What is known of a run in addition to its journal."""
 
@@ -71,7 +72,7 @@ NOTHING_MORE = About()
 """Nothing but the journal is known."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PageHead:
     """The top of a page, in the names of the template."""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise, takewhile
 
 from aiperf.wire.trial import Trial
 from aiperf.wording import spoken
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (
     AdaptiveAveragePool,
@@ -49,7 +50,7 @@ SPELT = re.compile(r"[A-Z]{2}")
 """What is in the name of a layer that is written as it is, as in ReLU and RMSNorm; others are in words."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Touch:
     """The last trial of a line that made or changed something."""
 
@@ -61,7 +62,7 @@ class Touch:
     """Its main layer before that trial, in words; empty where it is new or did not change itself."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerUnit:
     """A layer and what follows it on its own way."""
 
@@ -77,7 +78,7 @@ class LayerUnit:
     touch: Touch
 
 
-@dataclass(frozen=True)
+@frozen
 class UnitBlock:
     """Units in order, between two tensors that everything passes through."""
 
@@ -93,7 +94,7 @@ class UnitBlock:
         return tuple((unit.text, unit.after, unit.reads, unit.shape, unit.touch) for unit in self.units)
 
 
-@dataclass(frozen=True)
+@frozen
 class Repeated:
     """Blocks in a row, and how many times the row is repeated."""
 
@@ -103,7 +104,7 @@ class Repeated:
     """The name of the last block."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """What one trial of a line changed."""
 
@@ -118,7 +119,7 @@ class Step:
     """Number of parameters of the network after it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Architecture:
     """The last network of a line, and how it came to be."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
@@ -13,12 +12,13 @@ from aiperf.score.score import Score
 from aiperf.wording import counted, duration, rate
 from analysis.readings.outliers import Outlier
 from analysis.readings.run_tables import devices_and_hosts, listed
+from nas.frozen import frozen
 
 LOSSES_SHOWN = 5
 """Most losses that are named one by one."""
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupHealth:
     """How many groups the last leg has and how many of them were slow; how many were lost in any leg."""
 

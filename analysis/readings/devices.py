@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum
 
 from aiperf.errors import JournalError
@@ -24,6 +23,7 @@ from analysis.readings.roofline import example_seconds
 from analysis.readings.score_figures import num_devices
 from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Cell, Table
+from nas.frozen import frozen
 
 DEVICES_SHOWN = 64
 """Most devices in the table."""
@@ -31,7 +31,7 @@ MIXED = ""
 """Key in place of a number of threads if the ranks were measured with different numbers."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceReadings:
     """What the devices used, and which were slow."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from aiperf.score.disturbance import (
 from aiperf.wording import counted, percent
 from analysis.readings.robust import median
 from analysis.readings.steadiness import time_lost
+from nas.frozen import frozen
 
 LEAST_STOLEN = 0.005
 """Least share of the CPU time that a hypervisor took for it to be named."""
@@ -33,7 +33,7 @@ MOST_BINS = 240
 """Most bins of the figure, which is some hundreds of pixels wide."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OthersOverTime:
     """Share of the CPU time that other programs used on the hosts, in bins of the span. NaN where no host
     reported."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from analysis.readings.power_file import (
 )
 from analysis.readings.telemetry import HostClock, records
 from analysis.readings.usage import Samples, Usage, read_usage
+from nas.frozen import frozen
 
 LEAST_SAMPLES = 10
 """Samples of a site's meter in a leg: in a short one they must lie closer together than the longest gap."""
@@ -58,7 +59,7 @@ class Level(Enum):
         return f"{self.name}, {self.value}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Energy:
     """Energy of one level over the span."""
 

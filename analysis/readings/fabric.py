@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.journal.replay import Replay
@@ -27,6 +26,7 @@ from aiperf.tasks.registry import task_of
 from aiperf.wire.reports import Fabric, TimedAllReduce
 from aiperf.wording import bytes_text, counted, figure, plain, scaled
 from analysis.readings.robust import median
+from nas.frozen import frozen
 from nas.record import encode
 
 SHOWN = 5
@@ -65,7 +65,7 @@ def fabric_record(replay: Replay) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
+@frozen
 class CoupledReading:
     """How fast the devices of a run train together."""
 
@@ -96,7 +96,7 @@ def coupled_reading(replay: Replay) -> CoupledReading | None:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Largest:
     """The largest all-reduce of a run, over all ranks."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -15,6 +14,7 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from analysis.readings.robust import LEAST_NUMBER, below, deviation, median
+from nas.frozen import frozen
 
 TRIALS_A_COEFFICIENT = 4
 """A fit of many coefficients to few trials follows each trial, also that of a slow group, which then looks
@@ -34,7 +34,7 @@ LEAST_BLOCKS = 4
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@frozen
 class BlockTimes:
     """Blocks of steps of a leg: how long each took, relative to what the work of all groups lets expect."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import fsum
 
 from aiperf.journal.attempts import Attempt, Leg
@@ -19,12 +18,13 @@ from aiperf.wire.clocks import ClockReading
 from aiperf.wire.trial import State, origin
 from aiperf.wording import figure
 from analysis.table import Cell, Table
+from nas.frozen import frozen
 
 RANKS_SHOWN = 64
 """Most ranks that are shown one by one; of more, the hosts are shown."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ControlReading:
     """How fast the control network was trained, in the task's unit of rates."""
 
@@ -74,7 +74,7 @@ def reading_of(task: Task, controls: Controls) -> ControlReading | None:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupNow:
     """What one group is doing."""
 

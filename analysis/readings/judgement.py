@@ -6,7 +6,6 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 
 from aiperf.errors import AiperfError, JournalError
@@ -22,12 +21,13 @@ from aiperf.score.lineage import Rebuilt, Recount, recount
 from aiperf.score.score import Score, score
 from aiperf.tasks.registry import task_of
 from analysis.readings import validation
+from nas.frozen import frozen
 
 COUNTED_AGAIN = 500
 """Trials up to which a view counts all architectures again; more take the time of a `validate`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Judged:
     """One run and what follows from its journal."""
 

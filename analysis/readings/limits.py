@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config import FORMATS
@@ -21,12 +20,13 @@ from aiperf.wording import percent, rate, scaled
 from analysis.readings.robust import median
 from analysis.table import aligned
 from nas.bounded import read_bytes
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/peak/1"
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """The two ceilings of a roofline, of one device in one format."""
 
@@ -38,7 +38,7 @@ class Limits:
     """Ceiling of memory: bytes read and written."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Record:
     """Rate of matrix products of one size in one format, in operations per second."""
 
@@ -48,7 +48,7 @@ class Record:
     rate: Rate
 
 
-@dataclass(frozen=True)
+@frozen
 class Machine:
     """What `peak` measured."""
 

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from analysis.readings.hosts import GroupNow, groups_now
 from analysis.readings.judgement import glance_at, uncollected
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from analysis.readings.run_tables import devices_text, verdict_text, verdict_word
+from nas.frozen import frozen
 from nas.ops import OPS
 
 BINS = 60
@@ -33,7 +33,7 @@ LONGEST_SILENCE_SECONDS = 60.0
 """Time without a new line after which a run counts as silent: a living master writes every few seconds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Snapshot:
     """Where a run stands. Times are on the master's clock: they stand still when its journal does."""
 

@@ -12,6 +12,7 @@ from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
 from aiperf.wire.trial import State
+from nas.frozen import frozen
 
 PARTS = ("train", "validate", "prepare", "wait", "lost")
 """Parts of a group's time, in the order in which they are shown. Work that was not credited is lost, and so
@@ -38,7 +39,7 @@ class Bar:
     state: State
 
 
-@dataclass(frozen=True)
+@frozen
 class Occupancy:
     """How the groups spent their time."""
 

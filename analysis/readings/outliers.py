@@ -8,7 +8,7 @@ shows by itself: its own windows before the span, its own trials within it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +21,7 @@ from aiperf.wording import clock, percent, scaled
 from analysis.readings.group_speeds import BlockTimes
 from analysis.readings.robust import LEAST_NUMBER, all_known, below
 from analysis.readings.usage import DeviceUse, Usage
+from nas.frozen import frozen
 
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240
@@ -31,7 +32,7 @@ FEW_WINDOWS = 4
 few."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Outlier:
     """One rank or group that was slow, and why that is believed."""
 

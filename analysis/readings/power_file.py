@@ -11,7 +11,6 @@ import csv
 import io
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO
@@ -22,6 +21,7 @@ from aiperf.errors import AiperfError
 from aiperf.os_error import unreadable
 from analysis.readings.usage import Samples, measures
 from nas.bounded import lines, opened
+from nas.frozen import frozen
 
 TIME, NODE, WATTS, JOULES = "time", "node", "watts", "joules"
 FORM = "give a CSV file with the columns time,watts or time,node,watts (joules: a counter, in place of watts)"
@@ -40,7 +40,7 @@ class PowerFileError(AiperfError):
     """The file is not a record of power. Names the file and the line."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PowerFile:
     """The samples of each meter, in the order of time."""
 

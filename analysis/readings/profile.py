@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
@@ -27,6 +26,7 @@ from analysis.readings.profile_spans import (
     spans,
 )
 from analysis.readings.roofline import roofline
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.record import graph_from_json
@@ -68,7 +68,7 @@ _KINDS = tuple(
 """Kinds of operations and patterns of their names, in lower case, without underscores, library and number."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StepPart:
     """A share of the step, apart from all others."""
 
@@ -78,7 +78,7 @@ class StepPart:
     calls: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryRow:
     """Bytes of one kind; None if they are not known."""
 
@@ -88,7 +88,7 @@ class MemoryRow:
     predicted: int | None
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeTime:
     """One node of the graph, or the loss, or the sums of gradients: measured, counted, and modelled."""
 
@@ -122,7 +122,7 @@ class NodeTime:
         return self.seconds / self.roofline_seconds if self.roofline_seconds else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """The profile of a network on examples of one size."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aiperf.wire.profile_records import COLLECTIVES, NODE, PHASE, STEP, Events
+from nas.frozen import frozen
 
 NANO = 1e9
 """Nanoseconds of a second."""
@@ -27,7 +28,7 @@ WAITING = (STEP, PHASE, NODE, SENDING, "DistributedDataParallel.")
 """Prefixes of innermost events that compute nothing: while a collective runs, the step waits for it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Span:
     """A stretch of time with one innermost event."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +12,12 @@ from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, regulated
 from analysis.readings.hosts import nodes_of
+from nas.frozen import frozen
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
+@frozen
 class Progress:
     """Times are seconds of the span."""
 
@@ -36,7 +36,7 @@ class Progress:
     Not a number before the first trial ended."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Fall:
     """A validation that found a lower error than all before it."""
 

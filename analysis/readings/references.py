@@ -7,7 +7,6 @@ form, `references.toml` in the current folder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf import toml
@@ -19,6 +18,7 @@ from aiperf.wire.reports import Processor
 from aiperf.wording import percent
 from analysis.readings.run_tables import changed_settings
 from nas.bounded import read_text
+from nas.frozen import frozen
 from nas.record import RecordError, decode
 
 STANDS_FOR = {"own": "digits"}
@@ -29,7 +29,7 @@ INSTRUCTIONS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f"
 """Flags of x86 processors by which their kinds are distinguished, from the fastest to the slowest."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reference:
     """Runs of one preset on one kind of machine."""
 
@@ -61,7 +61,7 @@ class Reference:
             raise ConfigError(f"runs is {self.runs}; it must be at least 1")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Table:
     """A file of references."""
 

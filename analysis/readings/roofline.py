@@ -8,7 +8,7 @@ a cache. So a network that fits a cache, or one whose layers a library joins, ca
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from aiperf.score.example_counts import Counted, moved_elements
 from aiperf.wording import percent, rate, scaled
 from analysis.readings.limits import Limits
 from analysis.table import aligned
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.ops import OPS, TENSOR_OPS
 
@@ -29,7 +30,7 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerLimit:
     """One layer, for one training example."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from aiperf.config import EAGER, Config, load_preset, preset_names
@@ -16,6 +16,7 @@ from aiperf.rules.verdict import Verdict
 from aiperf.tasks.images.known_sets import PACKED
 from aiperf.wording import bytes_text, counted, in_a_row, moment, plain
 from analysis.table import Table
+from nas.frozen import frozen
 
 VALUES_SHOWN = 4
 """Most values shown of a name that differs between ranks, such as the cores that a rank is bound to."""
@@ -119,7 +120,7 @@ def surroundings(replay: Replay) -> dict[str, str]:
     return _of_ranks(told)
 
 
-@dataclass(frozen=True)
+@frozen
 class StepsMade:
     """By which engine the steps of some trials were made, and why."""
 

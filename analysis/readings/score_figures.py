@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from aiperf.journal.mark import Mark, mark_of, marked
@@ -15,6 +15,7 @@ from aiperf.wording import clock, counted, figure, hundredths, percent, rate, ra
 from analysis.readings.fabric import coupled_reading
 from analysis.readings.hosts import control_reading
 from analysis.table import Cell
+from nas.frozen import frozen
 
 TERMS: Mapping[str, str] = {
     "ops_per_second": "Credited operations over the whole span, idle time included. In the stable window "
@@ -54,7 +55,7 @@ LEAST_CHANGE = 1e-7
 """A smaller change comes from sums that were rounded otherwise, and is shown as 0.00."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Unit:
     """How a value is written, and how far two are apart."""
 
@@ -81,7 +82,7 @@ SECONDS = Unit(clock)
 SHARE = Unit(partial(percent, digits=1), is_share=True)
 
 
-@dataclass(frozen=True)
+@frozen
 class Figure:
     """One number of a run."""
 

@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.strict import once
 from nas.bounded import lines, opened
+from nas.frozen import frozen
 
 BINS = 240
 """Most bins: a figure is some hundreds of pixels wide."""
@@ -44,7 +44,7 @@ MOST_PIECES = 64
 """Number of pieces of one line that are skipped; what follows more of them is not read."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Quantity:
     """One measured quantity over the span, in bins; not a number in bins in which no host measured."""
 
@@ -55,7 +55,7 @@ class Quantity:
     highest: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@frozen
 class Telemetry:
     """What all hosts measured over the span."""
 

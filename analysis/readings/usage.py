@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from analysis.readings.robust import all_known
 from analysis.readings.telemetry import HostClock, records
+from nas.frozen import frozen
 
 LONGEST_GAP_SECONDS = 5.0
 """Longest time between two samples over which a reading is believed."""
@@ -37,7 +37,7 @@ Readings = Sequence[tuple[float, Mapping[str, Any]]]
 """The readings of one sensor, each with its time of day."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceUse:
     """One device over the span; None: not known."""
 
@@ -63,7 +63,7 @@ class DeviceUse:
     """Length of the spans of the legs in which a rank had the device."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Usage:
     """All devices that the ranks of the run had and that can be told apart."""
 

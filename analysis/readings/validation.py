@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,10 +21,11 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.rule import Finding
 from nas.bounded import file_digest
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 
-@dataclass(frozen=True)
+@frozen
 class KeptValidation:
     """The findings on one state of one run, by one version of the program and of its libraries."""
 

@@ -14,13 +14,13 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
 from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import unreadable, unwritable
 from nas.bounded import opened
+from nas.frozen import frozen
 
 FORM = "aiperf-hpc/package/1"
 """The form of a package, as its manifest states it; another number is for another version of the program."""
@@ -64,7 +64,7 @@ HEADERS = (
 """Types of headers whose content tarfile reads into memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PackageFiles:
     """The files of an unpacked submission."""
 

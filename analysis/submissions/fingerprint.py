@@ -13,11 +13,11 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 
 from aiperf.journal.replay import Replay
 from aiperf.wire.reports import Ceiling, Rate
+from nas.frozen import frozen
 
 SHARE = 0.05
 """Least share of equal figures that makes two runs one, relative to the run with fewer figures. Two honest
@@ -42,7 +42,7 @@ Place = tuple[tuple[tuple[int, int], int], int | str]
 """Trial and attempt, segment, and what of it: a block by its number, or by name."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Sample:
     """Figures of one kind as hashes; of many those that 2^`halved` divides."""
 
@@ -71,7 +71,7 @@ class Sample:
         return len(own & its) >= max(LEAST, share * min(len(own), len(its)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Figures:
     """By what a run is known again."""
 

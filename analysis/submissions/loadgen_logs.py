@@ -11,7 +11,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import isclose, isfinite
 from pathlib import Path
@@ -28,6 +27,7 @@ from aiperf.scenarios.scenario import OFFLINE_SAMPLES, Scenario
 from aiperf.tasks.images.known_sets import KnownSet
 from aiperf.tasks.images.tally import Classified
 from nas.bounded import read_text
+from nas.frozen import frozen
 
 ROUNDED = 1e-4
 """Relative difference of two figures that are equal: LoadGen writes rates with six digits."""
@@ -63,7 +63,7 @@ MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LeastWork:
     """Operations of one sample that no library can avoid."""
 
@@ -77,7 +77,7 @@ class Contradiction(AiperfError):
     """Two figures of the logs that cannot both be right, in words."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Log:
     """The detail log of one test."""
 

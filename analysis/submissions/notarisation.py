@@ -11,7 +11,7 @@ Nothing here makes a run INVALID: an answer that does not fit ends what is notar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from aiperf.journal.attempts import Leg
@@ -25,6 +25,7 @@ from aiperf.wording import counted, percent
 from analysis.submissions.keys import Register
 from analysis.submissions.signature import fits
 from nas.bounded import file_digest
+from nas.frozen import frozen
 
 LATE_SECONDS = 20.0
 """Longest time in seconds from a line to its signature, in addition to the run's wait for its nonce, that
@@ -42,7 +43,7 @@ TAIL_SECONDS = 60.0
 its end: two intervals between heads."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NotarisedLeg:
     """One leg that has a span, or the test."""
 
@@ -71,7 +72,7 @@ class NotarisedLeg:
         return not self.why
 
 
-@dataclass(frozen=True)
+@frozen
 class SpotChecked:
     """The trials that a notary's signatures chose, and how many of them have the weights that the journal
     recorded before it was signed."""
@@ -93,7 +94,7 @@ class SpotChecked:
         return f"spot checks: {', '.join(found)}" if self.chosen else ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Notarised:
     """A run, by a list of notaries."""
 
@@ -181,7 +182,7 @@ def _has_test(leg: Leg, replay: Replay) -> bool:
     return leg.first_line <= replay.tested_line <= leg.last_line
 
 
-@dataclass(frozen=True)
+@frozen
 class _Signed:
     """The answers to a leg that one listed notary signed, in their order."""
 

@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import reason, unwritable
 from aiperf.wording import plain
 from nas.bounded import read_bytes
+from nas.frozen import frozen
 
 LIST = "nonces.txt"
 """File of the record with a line for each nonce: its number, its time, itself and the run."""
@@ -57,7 +58,7 @@ _LINKLESS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """Flags of every open in a folder that may be anybody's: no link is followed, and no pipe is waited for."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FileState:
     """What tells one version of a request from the next."""
 
@@ -177,7 +178,7 @@ class _Refused(Exception):
     """A request is not answered now. The message says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Leg:
     """All answers to one leg, as the record has them."""
 

@@ -14,7 +14,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
 from analysis.submissions.system import contradictions
 from nas.bounded import LONGEST_LINE, file_digest, lines, opened
+from nas.frozen import frozen
 
 COUNTED: Mapping[str, str] = {
     r"journal\.jsonl": "journal",
@@ -54,7 +54,7 @@ LEFT_OUT = "the names of hosts, users, paths, devices, images, jobs and addresse
 """What the private file of a run holds, as messages to users name it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Contact:
     """Whom to ask about a submission."""
 

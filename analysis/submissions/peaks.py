@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -13,13 +12,14 @@ from aiperf.hardware.device_names import reads_like, refused_letters
 from aiperf.hardware.peak import PEAKS, Peak, Source, listed
 from aiperf.os_error import unreadable
 from nas.bounded import read_text
+from nas.frozen import frozen
 from nas.record import RecordError, decode
 
 LEAST_SOURCE = 10
 """Minimum number of characters of a source: a title and a year."""
 
 
-@dataclass(frozen=True)
+@frozen
 class GivenPeak:
     """The table of one device; its name is the name of the table."""
 

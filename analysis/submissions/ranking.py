@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
@@ -29,6 +28,7 @@ from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, 
 from analysis.submissions.system import fields
 from analysis.submissions.verify import NO_PEAKS, Checked, Findings, Submission, checked
 from analysis.table import Table
+from nas.frozen import frozen
 
 VENDORS = (
     ("NVIDIA", r"NVIDIA|Tesla|GeForce"),
@@ -40,7 +40,7 @@ VENDORS = (
 another maker is listed like any other; only the filter has no word for it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Notaries:
     """The notaries that a list knows."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 from aiperf.rules.verdict import RunClass
 from aiperf.tasks.task import Task
 from aiperf.wording import counted
 from analysis.submissions.fingerprint import Figures, is_same_run
+from nas.frozen import frozen
 
 
 class Right(IntEnum):
@@ -24,7 +25,7 @@ class Right(IntEnum):
     """Signed with a key in the register of the list."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Signer:
     """Who vouches for a package."""
 
@@ -46,7 +47,7 @@ class Signer:
         return self.name if self.right is Right.REGISTERED else f"key {self.name:.8}…, not registered"
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """A valid run of a submission. What is not known is None."""
 
@@ -139,7 +140,7 @@ class Entry:
         return min(rates), max(rates)
 
 
-@dataclass(frozen=True)
+@frozen
 class RefusedPackage:
     """A package, or a run of one, that is not ranked, and why."""
 
@@ -150,7 +151,7 @@ class RefusedPackage:
     """File name of its own page, for a run that is valid but not ranked; else empty."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ValidRun:
     """A valid run, and what decides whether it may be compared with the others."""
 
@@ -177,7 +178,7 @@ class ValidRun:
         return RefusedPackage(self.package, [f"{self.run}: {why}"], self.entry.page)
 
 
-@dataclass(frozen=True)
+@frozen
 class RankedList:
     """Runs that may be compared: of one class, division and set of data, which is of one task; either with
     seeds of the program or with one of their own; groups of all of them lie within nodes, or of none."""
@@ -211,7 +212,7 @@ class RankedList:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Standing:
     """A ranking: its lists in their order, and what is not on them."""
 

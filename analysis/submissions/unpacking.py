@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from analysis.submissions.canonical import CanonicalError, parse
 from analysis.submissions.schema import check
 from analysis.submissions.signature import SignatureError, verify
 from nas.bounded import file_digest, read_bytes
+from nas.frozen import frozen
 
 LARGEST_BYTES = 32 << 20
 """Largest file that is read whole. A manifest of as many files as an archive may hold has two thirds of
@@ -26,7 +26,7 @@ SEAL_KEYS = {"manifest_sha256", "algorithm", "public_key", "signature"}
 """All that a seal may hold; without a signature it has the hash alone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reason:
     """Why a submission is INVALID."""
 
@@ -35,7 +35,7 @@ class Reason:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Unpacked:
     """What an archive held. Its files are gone after `unpacked` is left."""
 

@@ -30,6 +30,7 @@ from analysis.submissions.schema import check
 from analysis.submissions.system import contradictions
 from analysis.submissions.unpacking import Reason, parsed, refuse_other_form, system_in, unpacked
 from nas.bounded import file_digest, read_text
+from nas.frozen import frozen
 
 RELATIVE_ERROR = 1e-9
 """Largest relative difference between two machines' sums of the same numbers; integers are compared
@@ -42,7 +43,7 @@ NOT_TESTED = "these are the weights of a network that was neither tested nor cho
 """Why a file of weights is not accepted: nobody evaluates it, and packages are kept for years."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Checked:
     """One run of a submission."""
 
@@ -58,7 +59,7 @@ class Checked:
         return self.judged.verdict.valid and not self.reasons
 
 
-@dataclass(frozen=True)
+@frozen
 class Submission:
     """A package that could be read. Its runs lie in a folder that is gone after `checked` is left."""
 

@@ -7,10 +7,10 @@ x) is not counted again in the backward pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod, sqrt
 from typing import ClassVar
 
+from nas.frozen import frozen
 from nas.layers.layer import Footprint, Layer, LayerPlace, Output, Read, TorchLine, keeps_input
 from nas.layers.shapes import Shape, ShapeError, only
 from nas.ops import Cost, Ops
@@ -51,7 +51,7 @@ class Rectifier(Elementwise):
         return True
 
 
-@dataclass(frozen=True)
+@frozen
 class ReLU(Rectifier, Layer):
     """max(x, 0)."""
 
@@ -66,7 +66,7 @@ class ReLU(Rectifier, Layer):
         at.last("Relu", *inputs)
 
 
-@dataclass(frozen=True)
+@frozen
 class ReLU6(Rectifier, Layer):
     """min(max(x, 0), 6) (Howard et al., "MobileNets", 2017; Sandler et al., "MobileNetV2", CVPR 2018).
 
@@ -82,7 +82,7 @@ class ReLU6(Rectifier, Layer):
         at.last("Clip", inputs[0], at.constant("least", 0.0), at.constant("greatest", 6.0))
 
 
-@dataclass(frozen=True)
+@frozen
 class GELU(Elementwise, Layer):
     """x·Φ(x) with Φ(x) = (1 + erf(x/√2))/2, exactly (Hendrycks and Gimpel, arXiv:1606.08415)."""
 
@@ -97,7 +97,7 @@ class GELU(Elementwise, Layer):
         at.last("Identity", onnx_gelu(at, inputs[0]))
 
 
-@dataclass(frozen=True)
+@frozen
 class SiLU(Elementwise, Layer):
     """x·σ(x) with σ(x) = 1/(1 + exp(−x)) (Elfwing et al., arXiv:1702.03118)."""
 
@@ -110,7 +110,7 @@ class SiLU(Elementwise, Layer):
         at.last("Identity", onnx_silu(at, inputs[0]))
 
 
-@dataclass(frozen=True)
+@frozen
 class SquaredReLU(Rectifier, Layer):
     """max(x, 0)² (So et al., "Primer", NeurIPS 2021)."""
 
@@ -127,7 +127,7 @@ class SquaredReLU(Rectifier, Layer):
         at.last("Mul", positive, positive)
 
 
-@dataclass(frozen=True)
+@frozen
 class HardSwish(Elementwise, Layer):
     """x·min(max(x + 3, 0), 6)/6 (Howard et al., "Searching for MobileNetV3", ICCV 2019)."""
 
@@ -141,7 +141,7 @@ class HardSwish(Elementwise, Layer):
         at.last("HardSwish", *inputs)
 
 
-@dataclass(frozen=True)
+@frozen
 class HardSigmoid(Rectifier, Layer):
     """min(max(x + 3, 0), 6)/6, as in `HardSwish`."""
 
@@ -155,7 +155,7 @@ class HardSigmoid(Rectifier, Layer):
         at.last("HardSigmoid", *inputs, alpha=1 / 6, beta=0.5)
 
 
-@dataclass(frozen=True)
+@frozen
 class Dropout(Layer):
     """Sets a share `rate` of the elements to zero in training and scales the rest by 1 / (1 − rate)."""
 

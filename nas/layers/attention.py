@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, sqrt
 
+from nas.frozen import frozen
 from nas.layers.layer import (
     LATER,
     WIDE,
@@ -26,7 +27,7 @@ HEAD_NORM_EPSILON = 1e-6
 """Added to the mean of squares of a head, as in an `RMSNorm` that states no epsilon."""
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class Attention(Layer):
     """softmax(q·kᵀ/√w)·v over the positions up to one's own (Vaswani et al., NIPS 2017).
 

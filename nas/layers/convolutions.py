@@ -8,9 +8,10 @@ is the sum of theirs (y), and what the layer reads has no part in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod, sqrt
 
+from nas.frozen import frozen
 from nas.layers.layer import (
     LATER,
     Constant,
@@ -36,7 +37,7 @@ where the layer reads fewer channels than a vector register holds numbers of 32 
 https://github.com/uxlfoundation/oneDNN/issues/6035"""
 
 
-@dataclass(frozen=True)
+@frozen
 class Executed:
     """How torch is asked for a convolution, so that it meets no fault of oneDNN. The numbers are those of the
     layer; modules, exported files and the model of memory all read it here."""
@@ -122,7 +123,7 @@ class _Kernels(Windowed):
         )
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class Conv2d(_Kernels, Convolution, Layer):
     """A convolution. Weight: (channels, channels in / groups, kernel, kernel); bias: (channels,)."""
 
@@ -163,7 +164,7 @@ class Conv2d(_Kernels, Convolution, Layer):
         return Executed(stride, self.paddings, by_pixels=few and self.kernel == 1 and stride != (1, 1))
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class DepthwiseConv2d(_Kernels, Layer):
     """A convolution of every channel by itself (Howard et al., "MobileNets", 2017).
 

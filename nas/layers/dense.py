@@ -6,9 +6,10 @@ Closed forms: d features of one position, of T.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod, sqrt
 
+from nas.frozen import frozen
 from nas.layers.layer import (
     LATER,
     WIDE,
@@ -28,7 +29,7 @@ from nas.layers.shapes import Shape, refuse_no_sizes, sequence, symbols, vector
 from nas.ops import Cost, Ops
 
 
-@dataclass(frozen=True)
+@frozen
 class Dense(Layer):
     """A fully connected layer of a vector. Weight: (features, features in)."""
 
@@ -69,7 +70,7 @@ class Dense(Layer):
         at.last("Gemm", inputs[0], *tensors, transB=1)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class Linear(Layer):
     """A fully connected layer at each position by itself. Weight: (features, features in).
 
@@ -125,7 +126,7 @@ class Linear(Layer):
         return at.last("Add", at.step("MatMul", inputs[0], weight), at.weight("bias"))
 
 
-@dataclass(frozen=True)
+@frozen
 class Embedding(Layer):
     """A row of features for each symbol: (positions,) to (positions, features). Weight: (symbols, features).
 
@@ -163,7 +164,7 @@ class Embedding(Layer):
         at.last("Gather", at.weight("weight"), inputs[0])
 
 
-@dataclass(frozen=True)
+@frozen
 class Positions(Layer):
     """Learned numbers for each position, added to the values there. Weight: (positions, features)."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from nas.frozen import frozen
 from nas.layers.activations import GELU, SiLU, onnx_gelu, onnx_silu
 from nas.layers.joins import Product
 from nas.layers.layer import INDEX, WIDE, Footprint, Layer, LayerPlace, Read, Start, TorchLine, text_start
@@ -12,7 +12,7 @@ from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence
 from nas.ops import Cost, Ops
 
 
-@dataclass(frozen=True)
+@frozen
 class Experts(Layer):
     """The outputs of the `chosen` experts with the greatest scores, weighed by the softmax of these scores.
 

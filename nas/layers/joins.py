@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from nas.frozen import frozen
 from nas.layers.layer import Footprint, Layer, LayerPlace, Output, Read, TorchLine
 from nas.layers.shapes import Shape, ShapeError, Sides, both, image, is_size, refuse_no_sizes, settle_sides
 from nas.ops import Cost, Ops
 
 
-@dataclass(frozen=True)
+@frozen
 class Add(Layer):
     """The sum of two or more inputs of one shape."""
 
@@ -43,7 +43,7 @@ class Add(Layer):
         at.last("Add", total, inputs[-1])
 
 
-@dataclass(frozen=True)
+@frozen
 class Product(Layer):
     """The product of two inputs of one shape, element by element: of a branch and its gate."""
 
@@ -70,7 +70,7 @@ class Product(Layer):
         at.last("Mul", *inputs)
 
 
-@dataclass(frozen=True)
+@frozen
 class Gate(Layer):
     """2·sigmoid(z)·x, channel by channel, of inputs x (channels, height, width) and z (channels,).
 
@@ -106,7 +106,7 @@ class Gate(Layer):
         at.last("Mul", inputs[0], at.step("Unsqueeze", gate, at.constant("area", [2, 3])))
 
 
-@dataclass(frozen=True)
+@frozen
 class Concat(Layer):
     """The channels of two or more inputs, one after the other."""
 
@@ -135,7 +135,7 @@ class Concat(Layer):
         at.last("Concat", *inputs, axis=1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Flatten(Layer):
     """(channels, height, width) to (channels · height · width,), channels slowest."""
 
@@ -158,7 +158,7 @@ class Flatten(Layer):
         at.last("Flatten", *inputs)
 
 
-@dataclass(frozen=True)
+@frozen
 class ChannelShuffle(Layer):
     """The channels of `num_groups` runs in turn: the first of each, then the second of each, and so on. So
     grouped convolutions behind it read from all runs (Zhang et al., "ShuffleNet", CVPR 2018)."""
@@ -199,7 +199,7 @@ class ChannelShuffle(Layer):
         at.last("Reshape", turned, at.constant("shape", [0, channels, *area]))
 
 
-@dataclass(frozen=True)
+@frozen
 class Upsample(Layer):
     """Each pixel `factor` times along each side, as the nearest of those that are there."""
 

@@ -16,6 +16,7 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from nas.frozen import frozen
 from nas.layers.shapes import Convolution, Shape
 from nas.ops import Cost, Ops
 
@@ -42,7 +43,7 @@ class MissingReading(ValueError):
     """A layer was asked for something that its class does not state."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Layer:
     """One step of a network.
 
@@ -168,21 +169,21 @@ class Layer:
         return MissingReading(f"{kind} does not state its {what}; its class needs the method {method!r}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Constant:
     """One value everywhere."""
 
     value: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Normal:
     """Random numbers of a normal distribution around 0 with this standard deviation."""
 
     deviation: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Uniform:
     """Random numbers, evenly spread from −bound to bound."""
 
@@ -197,7 +198,7 @@ def text_start(tensor: str) -> Start:
     return Constant(0) if tensor in ("bias", "balance") else Normal(TEXT_DEVIATION)
 
 
-@dataclass(frozen=True)
+@frozen
 class Read:
     """A tensor that a layer reads: its shape for one example, and the bytes of each number."""
 
@@ -224,7 +225,7 @@ class Output(Enum):
     """It is its input in another shape."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Footprint:
     """What one layer takes in a training step. Bytes are of one example.
 
@@ -280,7 +281,7 @@ def keeps_input(read: Read) -> Footprint:
     return Footprint(read.width, (0,))
 
 
-@dataclass(frozen=True)
+@frozen
 class TorchLine:
     """What computes a node: `made` once where it has weights, `computed` at each pass.
 
@@ -310,7 +311,7 @@ def torch_options(*given: tuple[object, object, str]) -> str:
     return "".join(f", {text}" for value, default, text in given if value != default)
 
 
-@dataclass(frozen=True)
+@frozen
 class Operator:
     """One node of ONNX."""
 
@@ -328,7 +329,7 @@ class Written:
     operators: list[Operator] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerPlace:
     """Where a layer writes: the names under which its tensors and what it computes stand."""
 

@@ -7,9 +7,9 @@ each example, so that these are counted; those of a batch norm are made once for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
+from nas.frozen import frozen
 from nas.layers.layer import WIDE, Constant, Footprint, Layer, LayerPlace, Read, Start, TorchLine, keeps_input
 from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes, sequence
 from nas.ops import Cost, Ops
@@ -34,7 +34,7 @@ class ImageNorm:
         return Constant({"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1}[tensor])
 
 
-@dataclass(frozen=True)
+@frozen
 class BatchNorm(ImageNorm, Layer):
     """Batch normalisation with learnt scale and shift, and running statistics for validation."""
 
@@ -68,7 +68,7 @@ class BatchNorm(ImageNorm, Layer):
         at.last("BatchNormalization", inputs[0], *tensors, epsilon=BATCH_NORM_EPSILON)
 
 
-@dataclass(frozen=True)
+@frozen
 class GroupNorm(ImageNorm, Layer):
     """(x − mean) / √(variance + ε) over each of `num_groups` runs of channels of an image, with learned scale
     and shift of each channel (Wu and He, ECCV 2018).
@@ -113,7 +113,7 @@ class GroupNorm(ImageNorm, Layer):
         at.last("Add", at.step("Mul", whole, weight), bias)
 
 
-@dataclass(frozen=True)
+@frozen
 class ChannelNorm(ImageNorm, Layer):
     """(x − mean) / √(variance + ε) over the channels of each pixel, with learned scale and shift of each
     channel: the layer norm of ConvNeXt (Liu et al., CVPR 2022).
@@ -147,7 +147,7 @@ class ChannelNorm(ImageNorm, Layer):
         at.last("Transpose", normal, perm=(0, 3, 1, 2))
 
 
-@dataclass(frozen=True)
+@frozen
 class RMSNorm(Layer):
     """x / √(mean(x²) + ε) at each position, times a learned scale (Zhang and Sennrich, NeurIPS 2019). Weight:
     (features,)."""
@@ -182,7 +182,7 @@ class RMSNorm(Layer):
         at.last("Mul", onnx_normal(at, inputs[0], "epsilon", self.epsilon), at.weight("weight"))
 
 
-@dataclass(frozen=True)
+@frozen
 class LayerNorm(Layer):
     """(x − mean) / √(variance + ε) at each position, with learned scale and shift (Ba et al.,
     arXiv:1607.06450). Weight and bias: (features,)."""

@@ -7,9 +7,10 @@ padding included.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd, prod
 
+from nas.frozen import frozen
 from nas.layers.layer import (
     INDEX,
     LATER,
@@ -27,7 +28,7 @@ from nas.layers.shapes import Shape, ShapeError, Sides, Windowed, both, image, m
 from nas.ops import Cost, Ops
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class _Pool(Windowed):
     """No layer itself: a record could name it."""
 
@@ -52,7 +53,7 @@ class _Pool(Windowed):
         return (channels, *size)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class MaxPool(_Pool, Layer):
     """The greatest of each window."""
 
@@ -79,7 +80,7 @@ class MaxPool(_Pool, Layer):
         at.last("MaxPool", inputs[0], kernel_shape=self.kernels, strides=self.strides, pads=pads)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen(repr=False)
 class AveragePool(_Pool, Layer):
     """The mean of each window, padding included."""
 
@@ -119,7 +120,7 @@ class AveragePool(_Pool, Layer):
         _onnx_means(at, inputs[0], [list(zip(*both_ends)) for both_ends in zip(starts, ends)])
 
 
-@dataclass(frozen=True)
+@frozen
 class AdaptiveAveragePool(Layer):
     """The means of windows that cover the image, as many as `size` says: (channels, *size).
 
@@ -165,7 +166,7 @@ class AdaptiveAveragePool(Layer):
         _onnx_means(at, inputs[0], spans)
 
 
-@dataclass(frozen=True)
+@frozen
 class GlobalPool(Layer):
     """The mean of each channel: (channels, height, width) to (channels,)."""
 

@@ -8,8 +8,9 @@ sides, or (height, width).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
+
+from nas.frozen import frozen
 
 Shape = tuple[int, ...]
 Sides = int | tuple[int, int]
@@ -77,7 +78,7 @@ def refuse_size(layer: object, name: str, least: int = 1) -> NoReturn:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Windows:
     """The windows along one side of an image. `ceil`: the last may begin on it and end beyond its padding."""
 

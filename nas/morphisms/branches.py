@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, Gate, GlobalPool, ReLU, Shape
 from nas.morphisms.carry import Edit, Twin
@@ -27,7 +27,7 @@ from nas.morphisms.sites import (
 from nas.morphisms.ties import unmixed
 
 
-@dataclass(frozen=True)
+@frozen
 class Skip(Morphism):
     """Adds to `node` a 1×1 convolution and batch norm of an earlier tensor, with γ = 0 at first.
 
@@ -62,7 +62,7 @@ class Skip(Morphism):
         return cls(*pair, seed_from(rng))
 
 
-@dataclass(frozen=True)
+@frozen
 class ConcatSkip(Morphism):
     """Appends to the channels of `node` those of an earlier tensor, read with zeros at first."""
 
@@ -133,7 +133,7 @@ def _stride(area: Sequence[int], wanted: Sequence[int]) -> int:
     return stride if [(side - 1) // stride + 1 for side in area] == list(wanted) else 0
 
 
-@dataclass(frozen=True)
+@frozen
 class BranchSplit(Morphism):
     """Doubles a convolution with its batch norm `node`; the two add up, by a share of γ and β each.
 
@@ -184,7 +184,7 @@ def _branch(graph: Graph, name: str) -> Node | None:
     return read if read.layer.convolution(*graph.reads(read)) else None
 
 
-@dataclass(frozen=True)
+@frozen
 class SqueezeExcite(Morphism):
     """Puts a squeeze-excite behind `node`: 2·sigmoid(0), so that it multiplies by 1 at first.
 

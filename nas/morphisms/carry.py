@@ -13,12 +13,13 @@ gradient comes back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import Shape
 from nas.morphisms.channels import Channels, Reading, follow, reading, span
@@ -28,7 +29,7 @@ from nas.weights import Array, Weights, generator, starts
 Shares = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@frozen
 class Twin:
     """Takes its tensors from the parent's node `of`, times a factor."""
 
@@ -39,7 +40,7 @@ class Twin:
     """Share of the parent's gradient that arrives."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Edit:
     """A child, and all that must be known to carry a parent's tensors to it."""
 

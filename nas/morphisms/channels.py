@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, singledispatch
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import Concat, Flatten, Layer, Shape
 
@@ -33,7 +33,7 @@ def refuse_many(num: int, what: str) -> None:
         raise MorphismError(f"{what} has {num:,} rows or columns; text grows up to {MOST_FEATURES:,}")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Channels:
     """For each channel of a child's tensor: the parent's channel that it copies, and its share.
 
@@ -59,7 +59,7 @@ class Channels:
         return np.array_equal(self.source, other.source) and np.array_equal(self.share, other.share)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Block:
     """What a group of the child's convolution takes from a group of the parent's.
 
@@ -72,7 +72,7 @@ class Block:
     was_first: int
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Reading:
     """A layer with weights of the child and of the parent, by what they read and put out."""
 

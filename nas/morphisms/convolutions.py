@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import isqrt
 
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import Conv2d, DepthwiseConv2d
 from nas.morphisms.carry import Edit
@@ -17,7 +18,7 @@ from nas.morphisms.sites import choose, known, live, replaced
 LARGEST_KERNEL = 7  # that of ResNet's stem
 
 
-@dataclass(frozen=True)
+@frozen
 class EnlargeKernel(Morphism):
     """Puts zeros around a convolution's kernel, and as many around the image: no window moves."""
 
@@ -48,7 +49,7 @@ class EnlargeKernel(Morphism):
         return cls(node, kernels[node] + 2)
 
 
-@dataclass(frozen=True)
+@frozen
 class Ungroup(Morphism):
     """Merges the groups of a convolution, with zeros where a group did not read."""
 

@@ -7,8 +7,8 @@ norm (Net2DeeperNet) keeps the function in validation only.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, ReLU
 from nas.morphisms.carry import Edit
@@ -29,7 +29,7 @@ from nas.morphisms.sites import (
 WIDEST_BASIC = 512  # channels; the widest of ResNet-18 and 34
 
 
-@dataclass(frozen=True)
+@frozen
 class DeepenBasic(Morphism):
     """Puts a block of two convolutions behind `node`."""
 
@@ -53,7 +53,7 @@ class DeepenBasic(Morphism):
         return cls(node, rounded(channels), seed_from(rng), 3 if live(Conv2d(1, 3), area) else 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class DeepenBottleneck(Morphism):
     """Puts a block of a 1×1, a (grouped) k×k and a 1×1 convolution behind `node`."""
 

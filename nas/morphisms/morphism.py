@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import Protocol
 
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.weights import Array, Weights
 
@@ -25,7 +25,7 @@ class Change(Protocol):
     def carried_state(self, parent: Graph, state: Weights, power: int) -> dict[str, Array]: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Morphism:
     """A function-preserving edit of a graph.
 

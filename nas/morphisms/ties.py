@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import lcm
 
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph, Node, once
 from nas.layers import Concat
 
 
-@dataclass(frozen=True)
+@frozen
 class Tie:
     """The layers that mix channels and whose own must be widened together."""
 

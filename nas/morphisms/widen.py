@@ -7,12 +7,12 @@ copies would get equal gradients for ever.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import Layer
 from nas.morphisms.carry import Edit
@@ -23,7 +23,7 @@ from nas.morphisms.ties import Tie, ties
 from nas.weights import generator
 
 
-@dataclass(frozen=True)
+@frozen
 class _Widening(Morphism):
     """What all widenings share."""
 
@@ -93,28 +93,28 @@ class _Widening(Morphism):
         return sorted(width for width in widths if not cls.copies or width <= 2 * tie.width)
 
 
-@dataclass(frozen=True)
+@frozen
 class Widen(_Widening):
     """Gives a convolution or dense layer new output channels with random weights, read with zeros."""
 
     trunk, copies = False, False
 
 
-@dataclass(frozen=True)
+@frozen
 class WidenTrunk(_Widening):
     """As `Widen`, for all the layers whose outputs additions and gates tie to one width."""
 
     trunk, copies = True, False
 
 
-@dataclass(frozen=True)
+@frozen
 class WidenByCopies(_Widening):
     """Gives a convolution or dense layer copies of some of its output channels."""
 
     trunk, copies = False, True
 
 
-@dataclass(frozen=True)
+@frozen
 class WidenTrunkByCopies(_Widening):
     """As `WidenByCopies`, for all the layers whose outputs additions and gates tie to one width."""
 

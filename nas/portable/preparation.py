@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 
+from nas.frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Preparation:
     """The steps from an example to the input of a network; a record names its class."""
 
@@ -26,7 +28,7 @@ class Preparation:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@frozen
 class TextPreparation(Preparation):
     """Bytes, each of which is a symbol. Raises ValueError for fewer than one position."""
 
@@ -48,7 +50,7 @@ class TextPreparation(Preparation):
         }
 
 
-@dataclass(frozen=True)
+@frozen
 class ImagePreparation(Preparation):
     """Pixels as bytes from 0 to 255, scaled bilinearly with antialiasing and rounded, less the mean, over the
     deviation: of square images in an array, or of the centred square of those in files.

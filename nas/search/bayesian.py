@@ -6,13 +6,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import log
 from typing import Any
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph
 from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, DepthwiseConv2d, Dropout, Gate, MaxPool, ReLU
 from nas.morphisms import MIX, Morphism
@@ -32,7 +32,7 @@ LEAST_IN_LEAF = 3
 GROWTH = 0.1  # of the observations: so much it may grow before the last tree is regrown
 
 
-@dataclass(frozen=True)
+@frozen
 class _Seen:
     """A child that was drawn and not proposed yet."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
+from nas.frozen import frozen
 from nas.graph import Graph
 
 STEP = 1.25
@@ -55,7 +55,7 @@ def in_round(least: float, most: float, bounds: Bounds, round_: int) -> tuple[fl
     return least * smaller, min(most, smaller * max(most, STEP * least))
 
 
-@dataclass(frozen=True)
+@frozen
 class Size:
     """The figures of an architecture that are bounded: operations and activations of one training example,
     parameters, and layers, each of which takes the time of a kernel's call however small it is.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.search.search import Search
 from nas.search.trials import Living
 
@@ -68,7 +68,7 @@ def _foreseen(rival: Living, examples: int) -> float:
     return estimate.error + estimate.deviation
 
 
-@dataclass(frozen=True)
+@frozen
 class Estimate:
     """An estimate of the error after a number of examples."""
 

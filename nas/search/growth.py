@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from nas.frozen import frozen
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import MIX, Morphism, MorphismError
@@ -40,7 +40,7 @@ def edited(graph: Graph, rng: random.Random, kinds: Sequence[type[Morphism]]) ->
     return morphisms, graph
 
 
-@dataclass(frozen=True)
+@frozen
 class Growing:
     """How candidates grow from a seed of this size."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.head import Head
 from nas.layers import Shape
 from nas.morphisms import Morphism
 
 
-@dataclass(frozen=True)
+@frozen
 class Candidate:
     """An architecture to train: the parent's, edited by the morphisms in their order.
 
@@ -25,7 +25,7 @@ class Candidate:
     graph: Graph
 
 
-@dataclass(frozen=True)
+@frozen
 class Observation:
     """The result of a completed trial."""
 
@@ -46,7 +46,7 @@ class Observation:
         return min((error for at, error in self.errors if at <= examples), default=self.errors[0][1])
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class StoredTrial:
     """A trial by its nodes, which are mostly its parent's own: so it is small."""
 
@@ -61,7 +61,7 @@ class StoredTrial:
         return Graph(self.input, self.nodes, head=self.head)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Living:
     """A completed trial that can be a parent."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Point:
     """Hyper-parameters, free of the size of the problem: one point serves seed and child, each device
     and each number of ranks.
@@ -23,7 +25,7 @@ class Point:
     momentum: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Dimension:
     """The range of one hyper-parameter: any number from `low` to `high`, or one of the `choices`."""
 

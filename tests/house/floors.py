@@ -80,8 +80,9 @@ RUNNING = frozenset(
 # What is not installed: tests, and what they start.
 OURS = ("tests", "benchmarks")
 
-# As of the newest Python that is tested: 3.10 does not know tomllib yet.
-STANDARD = sys.stdlib_module_names | {"tomllib"}
+# As of the newest Python that is tested: 3.10 does not know tomllib yet. Only type checkers, which bring it,
+# read typing_extensions.
+STANDARD = sys.stdlib_module_names | {"tomllib", "typing_extensions"}
 
 # Imports that are calls; a name that is computed is not seen.
 CALLS = ("import_module", "importlib.import_module", "__import__")

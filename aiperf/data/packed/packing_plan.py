@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -37,12 +37,13 @@ from aiperf.errors import DataError
 from aiperf.os_error import unreadable
 from aiperf.wording import bytes_text
 from nas.bounded import file_digest, read_bytes
+from nas.frozen import frozen
 
 KEYS = {"shard", "source", "sha256"}
 """Those of a line in the record of a packing."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PlannedShard:
     """A shard that a packing makes: its file, and its images as a range of the list."""
 
@@ -64,7 +65,7 @@ class PlannedShard:
         return f".{self.name}.part"
 
 
-@dataclass(frozen=True)
+@frozen
 class PackingPlan:
     """A packing before it begins."""
 

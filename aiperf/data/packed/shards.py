@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from aiperf.errors import DataError
 from aiperf.os_error import reason, unreadable
 from aiperf.wording import first_few
 from nas.bounded import file_digest, read_text
+from nas.frozen import frozen
 from nas.record import RecordError, decode, encode
 
 MANIFEST = "manifest.json"
@@ -46,7 +46,7 @@ MOST_IMAGES = 10**8
 """The most images of a part: the label of each is held in memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Shard:
     """Images of consecutive numbers: bytes (images, side, side, channels), and nothing else in the file."""
 
@@ -54,7 +54,7 @@ class Shard:
     sha256: str
 
 
-@dataclass(frozen=True)
+@frozen
 class PackedPart:
     """Training or test. The images lie in the order of the source: by class, in a class by file name."""
 
@@ -67,7 +67,7 @@ class PackedPart:
         return np.repeat(np.arange(len(self.images_by_class)), self.images_by_class)
 
 
-@dataclass(frozen=True)
+@frozen
 class Packed:
     """A whole packed set, as its manifest describes it."""
 

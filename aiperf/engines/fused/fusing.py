@@ -24,6 +24,7 @@ from aiperf.engines.fused.image_steps import (
     is_worth_multiplying,
 )
 from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
+from nas.frozen import frozen
 from nas.layers import (
     Add,
     BatchNorm,
@@ -42,7 +43,7 @@ from nas.modules import Network
 ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Activation.RELU6}
 
 
-@dataclass(frozen=True)
+@frozen
 class _Step:
     """A step of a network's plan: what it runs, the places of the tensors that it reads, and the place of its
     result."""
@@ -55,7 +56,7 @@ class _Step:
     """The layer that the step computes; None if it computes several, or a part of one."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Pick:
     """Selects the tensor of one reader from a step that returns a tensor for each reader."""
 

@@ -3,7 +3,6 @@ stride-th pixel, and convolutions that are folded, or are matrix products."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from typing import Any
@@ -16,6 +15,7 @@ from aiperf.engines.fused.backend import Activation, Backend
 from aiperf.engines.fused.c_backend import IN_C
 from aiperf.engines.fused.kernels import call
 from aiperf.engines.fused.tensors import Unfit, address, for_readers, is_own, refuse_unfit, refuse_unlike, two
+from nas.frozen import frozen
 
 PIXELS = 2
 """Number of pixels that become one. With 4 there are too many zeros."""
@@ -30,7 +30,7 @@ be faster, all three passes together: 1.3 to 2.3 times with AMX, 1.02 to 1.25 wi
 channels it was 0.95 and 1.07 times as fast, with 8 to 8 channels 0.50 and 0.97 times."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Normalise:
     """A step of the plan: a batch norm of images (batch, channels, height, width), plus the residual, if
     there is one, and with an activation.
@@ -80,7 +80,7 @@ class Normalise:
             raise Unfit("a fused batch norm has no gradient through statistics that stay as they are")
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Gated:
     """A step of the plan: images (batch, channels, height, width) times 2 · sigmoid(z), with z (batch,
     channels). At z = 0 the factor is 1, so that a new gate keeps the function of the network."""
@@ -98,7 +98,7 @@ class Gated:
         return found if self.readers > 1 else found[0]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Mean:
     """A step of the plan: images (batch, channels, height, width) to means (batch, channels). The layer is
     the global average pooling of a head or of squeeze-excite."""
@@ -112,7 +112,7 @@ class Mean:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Pixels:
     """A step of the plan: every stride-th pixel, for all strided 1x1 convolutions of the same images. The
     result is (batch, channels, ⌈height / stride⌉, ⌈width / stride⌉)."""
@@ -126,7 +126,7 @@ class Pixels:
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class OfPixels:
     """A step of the plan: a 1x1 convolution without its stride, on images from `Pixels`."""
 
@@ -140,7 +140,7 @@ class OfPixels:
         return _pointwise(images, self.module)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Pointwise:
     """A step of the plan: a 1x1 convolution, in bf16 as a matrix product of pixels and weights.
 
@@ -177,7 +177,7 @@ def _pointwise(images: Tensor, conv: nn.Conv2d) -> Tensor:
     return linear(images.permute(0, 2, 3, 1), conv.weight.flatten(1), conv.bias).permute(0, 3, 1, 2)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Folded:
     """A step of the plan: a wide convolution of few channels, computed as one of twice the channels over half
     the width.

@@ -8,7 +8,6 @@ write memory, and under autocast each product casts what the norm has put out ag
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +15,11 @@ from torch import Tensor, nn
 
 from aiperf.engines.fused.backend import MOST_READERS, Backend
 from aiperf.engines.fused.tensors import Unfit, for_readers, formats_of
+from nas.frozen import frozen
 from nas.modules.sequences import CausalAttention
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class NormaliseRows:
     """A step of the plan: an RMS norm. The formula is values / sqrt(mean of squares + epsilon) · weight, over
     the features of each position."""
@@ -48,7 +48,7 @@ class NormaliseRows:
         return found if self.readers > 1 else found[0]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Attend:
     """A step of the plan: attention with rotary positions, in fp32 where that trains faster."""
 
@@ -80,7 +80,7 @@ class Attend:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class GatedProduct:
     """A step of the plan: z and x to silu(z) · x, rounded once."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from math import gcd
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from nas.frozen import frozen
 
 if TYPE_CHECKING:
     from torch._library.custom_ops import CustomOpDef
@@ -59,7 +60,7 @@ def why_no_triton() -> str:
     return ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tiling:
     """How a matrix is divided among programs."""
 

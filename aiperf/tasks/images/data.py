@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from aiperf.errors import ConfigError
 from aiperf.tasks.data import DataConfig
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class ImageData(DataConfig):
     """Images in folders or files of known forms, or generated ones."""
 

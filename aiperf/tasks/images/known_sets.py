@@ -6,13 +6,13 @@ A fingerprint is listed here only if it was computed from the set itself, as `ai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.tasks.task import recognise
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownSet:
     """What its makers fixed, and no run can have otherwise. How much of it a run trains on is its own."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp, lgamma
 
 from aiperf.tasks.tally import TOLERATED_SHARE, Tally
+from nas.frozen import frozen
 
 FIVE_SIGMA = 2.867e-7
 """The chance that a normal deviate is beyond five standard deviations, on one side."""
@@ -15,7 +15,7 @@ TOLERATED_SHARE_OF_WRONG = 0.1
 """By which an evaluation on another device may differ, relative to the wrong answers."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Classified(Tally):
     """Right and wrong answers: the error is the share of wrong ones (top-1)."""
 

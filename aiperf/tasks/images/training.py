@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -14,9 +13,10 @@ from aiperf.data.splits import Batch
 from aiperf.data.training import Numbers, Training
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.tally import Tally
+from nas.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Classification:
     """Logits (n, classes) against labels (n,): cross-entropy, and the right answers (top-1)."""
 

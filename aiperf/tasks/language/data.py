@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import islice
 
 from aiperf.errors import ConfigError
 from aiperf.tasks.data import IMAGE_SUFFIXES, DataConfig, at_least
+from nas.frozen import frozen
 from nas.head import BYTES
 
 LOOKED_AT = 1000
 """Files whose names tell what a folder holds: a data set of images may have millions."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TextData(DataConfig):
     """Windows of a text, or generated ones. Without a path, the text that comes with this program is read."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.tasks.language.text_windows import TextWindows
 from aiperf.tasks.task import ErrorLimit, recognise
+from nas.frozen import frozen
 from nas.head import BYTES
 
 
-@dataclass(frozen=True)
+@frozen
 class KnownText:
     """A text, which is its bytes. How they are divided follows from their number and the size of a window."""
 

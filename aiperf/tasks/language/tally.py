@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 
 from aiperf.tasks.tally import TOLERATED_SHARE, Tally
+from nas.frozen import frozen
 
 UNIT = 1 << 20
 """Parts of a bit: a byte's −log2 p is rounded to a whole number of them, once, so that sums are exact."""
@@ -27,7 +27,7 @@ FEWEST_BYTES = 4_096
 are."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Predicted(Tally):
     """Bytes of text, and how improbable each was: the error is the bits per byte, of eight."""
 

@@ -8,13 +8,14 @@ the first symbol of the next. So each byte of a part is predicted at most once, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from nas.frozen import frozen
 
 VALIDATION_FROM, TEST_FROM, WHOLE = 90, 95, 100
 """Where the parts begin, in hundredths of the bytes: as enwik8 and enwik9 are customarily divided."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TextWindows:
     """The windows of `size` bytes into which a text of this many bytes is cut."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import log
 from typing import ClassVar
 
@@ -18,6 +17,7 @@ from aiperf.data.training import Destination, NotFinite, Numbers, Training
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted
 from aiperf.tasks.tally import Tally
+from nas.frozen import frozen
 
 SOURCES: Mapping[str, Callable[[DataConfig, Destination], Data]] = {
     "text": lambda config, to: load_text(config, to.device),
@@ -30,7 +30,7 @@ def _load(config: DataConfig, to: Destination) -> Data:
     return SOURCES[config.name](config, to)
 
 
-@dataclass(frozen=True)
+@frozen
 class Prediction:
     """Logits (n, positions, symbols) against the symbols that follow (n, positions): cross-entropy at every
     position, and the bits that a code of these probabilities would take.

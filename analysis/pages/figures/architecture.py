@@ -8,7 +8,6 @@ from trial to trial nor as narrow as a telephone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from aiperf.wording import counted
 from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Marks, Picture, canvas
 from analysis.readings.architecture import SEED, Architecture, LayerUnit, Repeated, UnitBlock
 from analysis.table import Table
+from nas.frozen import frozen
 from nas.layers import Shape
 
 ROW, BOX = 25.0, 18.0
@@ -134,7 +134,7 @@ def _steps(found: Architecture) -> Table:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """Where the columns of a frame are."""
 

@@ -8,7 +8,6 @@ luck.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
@@ -30,12 +29,13 @@ from analysis.pages.figures.picture import (
 )
 from analysis.readings.progress import Fall
 from analysis.table import Cell, Table
+from nas.frozen import frozen
 
 RUN_COLOURS = ("blue", "amber", "green", "plum", "red", "sky")
 """Colours of the runs in turn; if there are more runs, all are blue, and a pointer shows which is which."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Scale:
     """The quantity along the lower edge."""
 

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from aiperf.journal.mark import Mark, marked
 from aiperf.wording import clock, scaled
 from analysis.table import Table
+from nas.frozen import frozen
 
 COLOURS: Mapping[str, str] = {
     "ink": "#1c2128",
@@ -65,7 +66,7 @@ CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14
 """Distances in seconds of the ticks of an axis of time: what people count in, up to a day."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Frame:
     """A width to draw for, in units that are pixels where the page is at least so wide."""
 
@@ -86,7 +87,7 @@ BESIDE = Frame("wide", 720, 12.5)
 """As WIDE, for a figure with a column of figures next to it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Key:
     """An entry of a figure's legend; the page writes it, so that it wraps and can be read aloud."""
 
@@ -97,7 +98,7 @@ class Key:
     """square, line, dashed, points (a line with dots), dot, ring, diamond, cross or hatch."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Marks:
     """Where a pointer finds something, in the units of the drawing, from its upper left corner."""
 
@@ -107,7 +108,7 @@ class Marks:
     """What each is: the number of a trial, or the place of a text in `Picture.labels`."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Drawing:
     """A figure that was drawn at one width."""
 
@@ -116,7 +117,7 @@ class Drawing:
     """Called after the figure was written, because only then its layout is known."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Picture:
     """A figure with its drawing, its text and its table."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +25,7 @@ from analysis.pages.figures.picture import (
     Picture,
     styled,
 )
+from nas.frozen import frozen
 
 TITLE_HEIGHT = 24
 """Room above a figure in a file for its title, in points; a page writes the title itself."""
@@ -49,7 +49,7 @@ _COLOUR = re.compile("|".join(_VARIABLES))
 """Any colour that has a variable."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Inline:
     """A picture drawn for a page at two widths; the style sheet shows the one that fits."""
 

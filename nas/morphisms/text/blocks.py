@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import GELU, Add, Attention, Embedding, Layer, Linear, Product, RMSNorm, SiLU, SquaredReLU
 from nas.morphisms.channels import MorphismError
@@ -38,7 +38,7 @@ LAYERS: Mapping[Nonlinearity, Layer] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class _Deepen(Morphism):
     """What both kinds of blocks share: attention, then an MLP."""
 
@@ -98,7 +98,7 @@ class _Deepen(Morphism):
         return cls(node, *heads, hidden, rng.choice(cls.choices), seed_from(rng))
 
 
-@dataclass(frozen=True)
+@frozen
 class DeepenPlain(_Deepen):
     """Puts a block behind `node`: attention, then an MLP of two Linears."""
 
@@ -106,7 +106,7 @@ class DeepenPlain(_Deepen):
     choices = (Nonlinearity.GELU, Nonlinearity.SQUARED_RELU)
 
 
-@dataclass(frozen=True)
+@frozen
 class DeepenGated(_Deepen):
     """As `DeepenPlain`, with an MLP whose activation is multiplied by a third Linear."""
 

@@ -10,11 +10,12 @@ and both begin at 0 where something is new. A number of steps is the tensor's, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import Embedding, Experts, Linear, Shape
 from nas.morphisms.channels import NEW, Index, refuse_many, span
@@ -22,7 +23,7 @@ from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Taken:
     """A tensor made of parts of one of the parent's. An index is NEW where nothing is taken."""
 
@@ -60,7 +61,7 @@ class Taken:
         return found[None] if self.matrices is not None and found.ndim == 2 else found
 
 
-@dataclass(frozen=True)
+@frozen
 class Growth:
     """A child, and all that must be known to carry a parent's tensors to it.
 

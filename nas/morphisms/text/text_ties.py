@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph, Node, once
 from nas.head import NextSymbol
 from nas.layers import (
@@ -38,7 +38,7 @@ OF_STREAM = (Add, RMSNorm, Dropout)
 makes up."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TextTie:
     """Tensors that must have the same features: the nodes that write, pass on and read them."""
 
@@ -114,7 +114,7 @@ def wider_width(tie: TextTie, rng: random.Random) -> int:
     return rng.choice(sorted({rounded(factor * tie.width) for factor in FACTORS}))
 
 
-@dataclass(frozen=True)
+@frozen
 class Heads:
     """An attention whose queries, keys and values are Linears that nobody else reads."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.graph import INPUT, Graph, Node
 from nas.layers import GELU, Experts, Linear, Product, SiLU
 from nas.morphisms.channels import MorphismError, refuse_many
@@ -20,7 +20,7 @@ NUMBERS = (4, 8)  # of experts that are proposed: 8 in Mixtral, arXiv:2401.04088
 CHOSEN = 2  # as there; of one alone the router would get no gradient
 
 
-@dataclass(frozen=True)
+@frozen
 class Upcycle(Morphism):
     """Copies an MLP to several experts, of which a router chooses a few at each position.
 
@@ -64,7 +64,7 @@ class Upcycle(Morphism):
         return cls(site, rng.choice(NUMBERS), CHOSEN, seed_from(rng))
 
 
-@dataclass(frozen=True)
+@frozen
 class _MLP:
     """An MLP that experts can be made of."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 
+from nas.frozen import frozen
 from nas.graph import Graph, Node
 from nas.layers import Attention, Embedding, Layer, Linear, Product, RMSNorm
 from nas.morphisms.channels import NEW, Index, MorphismError, refuse_many
@@ -26,7 +27,7 @@ from nas.morphisms.text.text_ties import (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class WidenStream(Morphism):
     """Gives a residual stream new features: all writers leave them at zero, all readers weigh them at random.
 
@@ -74,7 +75,7 @@ class WidenStream(Morphism):
         return cls(tie.writers[0].name, wider_width(tie, rng), seed_from(rng))
 
 
-@dataclass(frozen=True)
+@frozen
 class WidenMLP(Morphism):
     """Gives an MLP new hidden features with random weights, of all its branches, read with zeros.
 
@@ -108,7 +109,7 @@ class WidenMLP(Morphism):
         return cls(tie.writers[0].name, wider_width(tie, rng), seed_from(rng))
 
 
-@dataclass(frozen=True)
+@frozen
 class GateMLP(Morphism):
     """Multiplies an activation by a new Linear of what its own Linear reads: W = 0 and b = 1 at first.
 
@@ -146,7 +147,7 @@ def _gateable(graph: Graph, name: str) -> tuple[str, ...]:
     return above.inputs
 
 
-@dataclass(frozen=True)
+@frozen
 class MoreHeads(Morphism):
     """Gives an attention new heads of the same width, whose outputs are read with zeros at first.
 
@@ -200,7 +201,7 @@ def _with_more_heads(graph: Graph, name: str) -> list[tuple[int, int]]:
     return [size for size in sizes if size[0] * site.width <= stream]
 
 
-@dataclass(frozen=True)
+@frozen
 class MoreGroups(Morphism):
     """Copies the keys and values of each group of an attention, so that fewer heads share them.
 

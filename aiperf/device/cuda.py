@@ -34,11 +34,40 @@ AMPERE = (8, 0)
 """First compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
 
 
+_UNENDED: list[object] = []
+"""Graphs whose capture torch did not end. The host's allocator refers to them until the process ends."""
+
+
+def _stopped_allocating(index: int, pool: tuple[int, int]) -> bool:
+    """Ends the allocation of memory to the pool of a failed capture, unless torch has done so; says whether
+    there was need to.
+
+    If the work has invalidated its capture, as a wait for the device does, CUDAGraph::capture_end raises
+    before that (ATen/cuda/CUDAGraph.cpp). Until the process ends, the allocator would then reuse no batch
+    that another stream has read, and `empty_cache`, with which every capture begins, would raise
+    (captures_underway in c10/cuda/CUDACachingAllocator.cpp).
+    """
+    newer = getattr(torch._C, "_cuda_endAllocateToPool", None)  # since torch 2.8
+    try:
+        (newer or torch._C._cuda_endAllocateCurrentStreamToPool)(index, pool)  # type: ignore[attr-defined]
+    except RuntimeError:  # it does not allocate to the pool
+        return False
+    torch._C._cuda_releasePool(index, pool)
+    return True
+
+
+def _free_random_numbers(index: int) -> None:
+    """Replaces the state of the random generator, which believes to be captured and would refuse any number
+    (CUDAGeneratorState::increase in ATen/cuda/CUDAGeneratorImpl.cpp), by a copy."""
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(generator.clone_state())
+
+
 class CudaCapture:
     """A CUDA or HIP graph with its own memory, which is freed with this object."""
 
     def __init__(self, index: int) -> None:
-        self._graph = torch.cuda.CUDAGraph()
+        self._index, self._graph = index, torch.cuda.CUDAGraph()
         # The stream on which DDP was made and warmed up: nodes of autograd that were made on another one end
         # a capture (pytorch/pytorch, issue 164302 and pull request 180090).
         self._stream = side_stream(torch.cuda, index, TRAINING).stream
@@ -50,9 +79,19 @@ class CudaCapture:
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> None:
+        pool = torch.cuda.graph_pool_handle()
         # Only this thread is captured, because another one prepares the next trial meanwhile.
-        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
-            work()
+        capture = torch.cuda.graph(self._graph, pool, self._stream, capture_error_mode="thread_local")
+        try:
+            # The outer context restores the stream, which that of a capture without an end does not.
+            with torch.cuda.stream(self._stream), capture:
+                work()
+        except Exception:
+            self._graph.reset()
+            if _stopped_allocating(self._index, pool):
+                _UNENDED.append(self._graph)
+                _free_random_numbers(self._index)
+            raise
 
     def replay(self) -> None:
         self._graph.replay()

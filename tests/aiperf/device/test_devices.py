@@ -157,12 +157,13 @@ class TestCuda(OnFake):
         seen = list[object]()
 
         @contextmanager
-        def graph(graph: object, stream: object, capture_error_mode: str) -> Iterator[None]:
+        def graph(graph: object, pool: object, stream: object, capture_error_mode: str) -> Iterator[None]:
             seen.extend((stream, capture_error_mode))
             yield
 
         monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
         monkeypatch.setattr(torch.cuda, "graph", graph)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
         capture = device.capture()
         capture.warm_up(lambda: seen.append(self.module.submitted_to))
         capture.record(lambda: seen.append("recorded"))

@@ -8,8 +8,6 @@ torch_npu/npu/backends.py of Ascend/pytorch, and is announced to torch as torch_
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,6 +34,20 @@ class FakeStream:
 
     def synchronize(self) -> None:
         self.ended = True
+
+
+@dataclass
+class FakeContext:
+    """As torch's: one that is never left does nothing when it is forgotten."""
+
+    module: FakeModule
+    stream: FakeStream
+
+    def __enter__(self) -> None:
+        self.before, self.module.submitted_to = self.module.submitted_to, self.stream
+
+    def __exit__(self, *raised: object) -> None:
+        self.module.submitted_to = self.before
 
 
 @dataclass
@@ -70,13 +82,8 @@ class FakeModule:
         self.streams.append(FakeStream(device))
         return self.streams[-1]
 
-    @contextmanager
-    def stream(self, stream: FakeStream) -> Iterator[None]:
-        before, self.submitted_to = self.submitted_to, stream
-        try:
-            yield
-        finally:
-            self.submitted_to = before
+    def stream(self, stream: FakeStream) -> FakeContext:
+        return FakeContext(self, stream)
 
     def current_stream(self, device: Any = None) -> FakeStream:
         return self.submitted_to

@@ -1,4 +1,5 @@
-"""Loading torch's compiler, which torch imports for a group of ranks, whether a step is compiled or not.
+"""Loading torch's compiler, which torch imports for a group of ranks and for operators that are written in
+Python, whether a step is compiled or not.
 
 This import creates the folder of inductor's cache and writes its path into the environment. By default it is
 a folder in TMPDIR whose name anybody can guess: another user who had put a file there would end every run,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Set
 from pathlib import Path
 
 from nas.bounded import system_text
@@ -20,12 +21,14 @@ MOST_CORES = 1 << 16
 
 def stay_near(address: str, root: Path = Path("/")) -> str:
     """Narrows all threads of this process to those of their cores that are near the device with this PCI
-    address. Returns these as the kernel lists them, such as "0-7,16"; empty if nothing was changed: the
-    address or its cores are unknown, or none or all of the process's cores are among them."""
+    address. Returns these as the kernel lists them, such as "0-7,16", or "none of 0-7,16" if the process has
+    no core that is near; empty if nothing is known, or all of its cores are near."""
     near, given = near_cores(address, root), os.sched_getaffinity(0)
     own = set(near & given)
-    if not own or own == given:
+    if own == given or not near:
         return ""
+    if not own:
+        return f"none of {listed(near)}"
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(ProcessLookupError):  # it has ended since it was listed
             if narrowed := own & os.sched_getaffinity(thread):
@@ -55,7 +58,7 @@ def numbered(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def listed(numbers: set[int]) -> str:
+def listed(numbers: Set[int]) -> str:
     """The numbers as a list such as "0-7,16"."""
     parts = list[list[int]]()
     for number in sorted(numbers):

@@ -219,7 +219,8 @@ def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Wor
     Whatever is raised becomes a reason: a compiler and a capture are foreign code."""
     found, reason = None, ""
     try:
-        found = work()
+        with memory_errors():
+            found = work()
     except Exception as error:
         log.exception("no %s steps", name)
         reason = f"{type(error).__name__}: {error}".splitlines()[0]

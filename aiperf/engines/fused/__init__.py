@@ -50,12 +50,16 @@ class Fused(Engine):
 
     def prepare(self, images: Tensor, labels: Tensor) -> None:
         """Checks on a few images that the kernels support the inputs of each step, and compiles those that
-        are not compiled yet. Raises Unfit. The images are a batch (batch, channels, height, width), or bytes
-        of text (batch, positions)."""
+        are not compiled yet, for steps and validations. Raises Unfit. The images are a batch (batch,
+        channels, height, width), or bytes of text (batch, positions)."""
         loss = self.passes.loss(self.bare, images[:FEW], labels[:FEW])
         if BACKENDS[images.device.type].compiles:
             # Not `backward`, which would call the hooks that send gradients to other ranks.
             torch.autograd.grad(loss, [each for each in self.bare.parameters() if each.requires_grad])
+            self.answers.eval()
+            with torch.inference_mode(), self.passes.device.autocast(self.passes.format):
+                self.answers(images[:FEW])
+            self.answers.train()
 
     @classmethod
     def why_not(cls, device: Device) -> str:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from aiperf.device.dynamo import load_dynamo
 from aiperf.engines.fused import triton_images, triton_sequences
 from aiperf.engines.fused.backend import Activation, Backend
 from aiperf.engines.fused.triton_launch import WIDEST_ROW
@@ -28,7 +29,7 @@ class InTriton(Backend):
     wide_positions: ClassVar[int] = 0
 
     def begin(self) -> None:
-        pass
+        load_dynamo()  # before torch does, at the first call of an operator (torch/_library/custom_ops.py)
 
     def normalise(
         self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation

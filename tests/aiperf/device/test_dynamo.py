@@ -1,5 +1,5 @@
-"""Torch's compiler is loaded only for groups, and without a folder in TMPDIR, whatever another user has put
-there."""
+"""Torch's compiler is loaded only for groups and for kernels in Triton, and without a folder in TMPDIR,
+whatever another user has put there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
 
 from aiperf.device import bind, dynamo
+from aiperf.engines.fused.triton_backend import IN_TRITON
 from aiperf.measuring.training_step import place_network, training_steps
 from aiperf.training.optimizers import make_optimizer
 from aiperf.wire.trial import HyperParameters
@@ -51,6 +52,13 @@ def test_an_optimizer_makes_the_steps_of_torch_and_does_not_import_the_compiler(
     found = stepped(make_optimizer(name, network, HYPER, device, "fp32"))
     training_steps(network, device, "fp32")(2, (1, 8, 8))()
     assert not wanted or all(map(torch.equal, found, wanted))
+
+
+def test_it_is_loaded_before_the_first_operator_in_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = list[str]()
+    monkeypatch.setattr(dynamo, "import_module", imported.append)
+    IN_TRITON.begin()
+    assert imported == ["torch._dynamo"]
 
 
 @pytest.mark.parametrize("stated", [None, "/proc/nowhere/cache"])

@@ -262,17 +262,24 @@ def test_an_engine_is_refused_only_if_its_step_differs_on_several_batches(wrong:
     assert reason.startswith("the loss is") == refused
 
 
-def test_what_an_engine_raises_is_the_reason() -> None:
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("no such kernel\nand a long story", "RuntimeError: no such kernel"),
+        ("CUDNN_STATUS_ALLOC_FAILED", "OutOfMemoryError: CUDNN_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_what_an_engine_raises_is_the_reason(message: str, reason: str) -> None:
     class Broken(Engine):
         def prepare(self, examples: Tensor, labels: Tensor) -> None:
             self.step(examples, labels)
-            raise RuntimeError("no such kernel\nand a long story")
+            raise RuntimeError(message)
 
     passes = passes_of(SEED)
     before = {name: tensor.detach().clone() for name, tensor in passes.network.tensors().items()}
     eager = Engine(passes)
     found = prepare_and_check(Broken, eager, *batch_of(SEED, 4), Solo())
-    assert found == (eager, "RuntimeError: no such kernel")
+    assert found == (eager, reason)
     for name, tensor in passes.network.tensors().items():
         assert torch.equal(tensor, before[name])
         assert tensor.grad is None

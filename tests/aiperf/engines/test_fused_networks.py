@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,24 @@ def test_a_real_run_meets_nothing_that_the_kernels_do_not_take(seed: int, format
         with torch.inference_mode(), device.autocast(format):
             assert engine.answers(shown[0]).isfinite().all()
         engine.answers.train()
+
+
+def test_kernels_of_steps_and_of_validations_are_compiled_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched, normalise = list[bool](), IN_C.normalise
+
+    def seen(self: object, images: Tensor, residual: Any, module: Any, activation: Any) -> Any:
+        launched.append(module.training)
+        return normalise(images, residual, module, activation)
+
+    monkeypatch.setattr(type(IN_C), "compiles", True)
+    monkeypatch.setattr(type(IN_C), "normalise", seen)
+    engine = Fused(passes_of(residual()))
+    engine.prepare(*batch_of(residual(), 4))
+    assert launched == sorted(launched, reverse=True)
+    assert set(launched) == {True, False}
+    assert all(module.training for module in engine.answers.modules())
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -201,6 +202,50 @@ def test_engines_make_the_eager_step(setting: Setting, monkeypatch: pytest.Monke
     states = {row["what"].split(":")[0]: row["found"].split(",")[0].split(":")[0] for row in found["rows"]}
     captured = dict.fromkeys(("graphed", "fused-graphed"), "cannot be used")
     assert (found["faults"], states) == ([], captured | {"fused": "same"})
+
+
+def test_the_eager_step_is_beside_the_rate_of_pytorch_and_the_best_beside_others() -> None:
+    """A fast fused step does not hide a slow eager one."""
+    medians = {"eager": 4000.0, "fused": 5000.0, "graphed": 4500.0, "fused-graphed": 5400.0}
+    rows, slow = control.beside(medians, control.H200, is_judged=True)
+    assert [(row["what"], row["by"], row["found"]) for row in rows[:2]] == [
+        ("eager beside", "milabench, H200", 4000.0),
+        ("fused-graphed beside", "MLPerf 4.0, H200 of 8", 5400.0),
+    ]
+    assert slow == ["eager reaches 0.82 of what milabench, H200 published"]
+    for enough, device, is_judged in (
+        (4700.0, control.H200, True),
+        (1.0, control.H200, False),
+        (1.0, "", True),
+    ):
+        assert control.beside({**medians, "eager": enough}, device, is_judged)[1] == []
+
+
+def test_the_best_fused_step_has_a_goal() -> None:
+    medians = {"eager": 4000.0, "fused": 5000.0, "graphed": 9000.0, "fused-graphed": 5400.0}
+    (row,), slow = control.gain_of_fusing(medians, is_judged=True)
+    assert (row["found"], row["expected"], slow) == (
+        1.35,
+        1.4,
+        ["fused steps reach 1.35 times the rate of eager ones; goal: 1.4"],
+    )
+    assert control.gain_of_fusing(medians, is_judged=False)[1] == []
+    assert control.gain_of_fusing({**medians, "fused": 5600.0}, is_judged=True)[1] == []
+    assert control.gain_of_fusing({"eager": 1.0, "compiled": 1.0}, is_judged=True) == ([], [])
+
+
+def test_the_batch_is_halved_until_all_engines_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is that of agreement.py, whatever library lacked the memory."""
+    sizes = list[int]()
+
+    def prepared(device: Device, graph: object, format: str, size: int, names: object) -> SimpleNamespace:
+        sizes.append(size)
+        reason = "OutOfMemoryError: CUDNN_STATUS_ALLOC_FAILED" if size > 64 else "another reason"
+        return SimpleNamespace(engines={}, unusable={"graphed": reason})
+
+    monkeypatch.setattr(control, "prepare", prepared)
+    control.fitting(Cpu.bind(0), residual(), "fp32", 256, ["graphed"])
+    assert sizes == [256, 128, 64]
 
 
 @pytest.mark.slow

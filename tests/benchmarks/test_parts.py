@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -14,10 +14,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aiperf.config import Config
+from aiperf.config import Config, load_preset
 from aiperf.device import Device
 from aiperf.device.cpu import Cpu
+from aiperf.engines.graphed import Graphed
+from aiperf.engines.registry import KINDS
 from aiperf.pretending.assumptions import assumed
+from aiperf.proposing.memory_model import graph_bytes, step_parts
 from benchmarks.on_device import (
     ceilings,
     control,
@@ -194,6 +197,16 @@ def test_memory_is_seen() -> None:
         for _ in range(64):
             block.write(b"x" * (1 << 20))
         assert 0.9 * len(block) < watch.end() < 2 * len(block)
+
+
+def test_every_captured_step_is_expected_to_keep_a_graph() -> None:
+    """By the classes of the engines, not by the names that the memory model has."""
+    training = replace(load_preset("digits").training, format="fp32")
+    eager = sum(step_parts(residual(), training, 100, 1, "cuda").values())
+    graph = graph_bytes(residual(), training, 100, 1)
+    for name, kind in KINDS.items():
+        expected = eager + (graph if issubclass(kind, Graphed) else 0)
+        assert memory.modelled(residual(), training, 100, "cuda", name) == expected, name
 
 
 def test_engines_make_the_eager_step(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

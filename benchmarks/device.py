@@ -14,9 +14,10 @@ Nothing is downloaded. For a machine without a network, carry what is missing:
 The parts (--list) are measured one after the other, each in a process of its own, and written to
 FOLDER/device.json and, as a page to read, FOLDER/device.txt after each; beside them lie runs and outputs.
 A call begins no part for which less is left of its --seconds than the part is expected to need. Called
-again it continues; --again PART measures one once more. The order is that in which they show most; no part
-takes longer than four minutes. Everything together takes about 50 minutes on an accelerator, 10 on a CPU,
-where sizes are smaller. The page says first what is wrong, then what is slow.
+again it continues; --again PART measures one once more. The order is that in which they show most. No part
+is expected to need more than four minutes, and all of them together, in such calls, not more than 40 on an
+accelerator and 20 on a CPU, where sizes are smaller. A part is ended when it has taken four times as long as
+expected, a minute at least. The page says first what is wrong, then what is slow.
 
 Exit code: 0 when all parts are done and none failed, 1 when all were begun and one failed, 75 when there
 is more to do (call again), 2 where it cannot begin, 128 and the signal's number where a signal ended it: the

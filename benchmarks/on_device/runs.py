@@ -1,4 +1,4 @@
-"""A short run by one engine, as a user starts it: its rate, its verdict, and what its journal tells."""
+"""A short run, as a user starts it: its rate, its verdict, and what its journal tells."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from aiperf.device import bind
-from aiperf.engines.registry import KINDS
+from aiperf.config import AUTO_STEP
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.reports import Fallback
 from aiperf.wording import percent
 from analysis.readings.judgement import read_run
-from benchmarks.on_device.parts import COMPILED, Setting
+from benchmarks.on_device.parts import Setting, run_of
 from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.record import encode
 
-AUTO = "auto"
 MOST_REST = 0.02
 """Largest share of the span with neither training nor validation: the goal of benchmarks/overhead.py."""
 REST_GOAL = "goal, at most"
@@ -39,13 +37,14 @@ SMALL_SYNTHETIC = {
 SMALL_SEED = "residual-4-8-16"
 
 
-def measure(setting: Setting, preset: str, engine: str) -> Figures:
-    """A run that is not VALID, or was trained by another engine than the one asked for, is a fault."""
-    if reason := _unusable(setting, preset, engine):
-        return figures([], left_out=reason)
-    directory = setting.run(f"{preset}-{engine}")
+def measure(setting: Setting, preset: str) -> Figures:
+    """A run that is not VALID, or a trial that was trained by another engine than the one chosen for it, is a
+    fault."""
+    if preset == "digits" and find_spec("sklearn") is None:
+        return figures([], left_out="scikit-learn, which has the digits, is not installed")
+    directory = setting.run(run_of(preset))
     shutil.rmtree(directory, ignore_errors=True)  # of a part that was not over in time
-    command = ["run", "--preset", preset, "--device", setting.kind, "--devices", "1", "--step", engine]
+    command = ["run", "--preset", preset, "--device", setting.kind, "--devices", "1", "--step", AUTO_STEP]
     command += ["--minutes", str(setting.span_seconds / 60), "--directory", str(directory)]
     is_small = setting.is_small and preset == "synthetic"
     if is_small:
@@ -76,21 +75,6 @@ def measure(setting: Setting, preset: str, engine: str) -> Figures:
         validation=validated.stdout.splitlines(),
         command=["aiperf-hpc", *command],
     )
-
-
-def _unusable(setting: Setting, preset: str, engine: str) -> str:
-    """Why such a run is left out; empty if it is made."""
-    if preset == "digits" and find_spec("sklearn") is None:
-        return "scikit-learn, which has the digits, is not installed"
-    if engine == AUTO:
-        return ""
-    if engine not in KINDS:
-        return f"this version has no {engine} engine"
-    if reason := KINDS[engine].why_not(bind(setting.kind, 0)):
-        return reason
-    if setting.is_small and engine == COMPILED:
-        return "a processor compiles for minutes, which no trial of a short run earns back"
-    return ""
 
 
 def _program(words: Sequence[str]) -> subprocess.CompletedProcess[str]:

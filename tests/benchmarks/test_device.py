@@ -20,7 +20,7 @@ from aiperf.host.scheduler_warning import heeded
 from benchmarks import device
 from benchmarks.on_device.__main__ import identify as identity_of
 from benchmarks.on_device.page import WIDTH, page, shown
-from benchmarks.on_device.parts import BY_NAME, PARTS, Setting
+from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Setting
 from benchmarks.on_device.rows import Use, figures, row
 from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
 from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
@@ -78,17 +78,17 @@ def test_it_continues_and_a_failure_is_told(tmp_path: Path) -> None:
     earlier = measured_as(out, machine=DONE, digits_auto=DONE)
     earlier.identity = identity_of(bind("cpu", 0))
     earlier.save(page(earlier))
-    ended = called(out, "--span", "6", "--only", "overhead-digits", "digits-graphed")
+    ended = called(out, "--span", "6", "--only", "overhead-digits", "control-compiled")
     assert ended.returncode == MORE, ended.stderr
 
     found = record(out)
     assert found.keys() == {"form", "settings", "identity", "parts"}
     assert (found["form"], found["settings"], found["identity"]) == (FORM, SETTINGS, earlier.identity)
-    assert found["parts"].keys() == {"machine", "digits-auto", "overhead-digits", "digits-graphed"}
+    assert found["parts"].keys() == {"machine", "digits-auto", "overhead-digits", "control-compiled"}
     assert all(part.keys() == KEYS for part in found["parts"].values())
     assert found["parts"]["machine"] == earlier.parts["machine"]
     states = {name: part["state"] for name, part in found["parts"].items()}
-    assert (states["overhead-digits"], states["digits-graphed"]) == (FAILED, DONE)
+    assert (states["overhead-digits"], states["control-compiled"]) == (FAILED, DONE)
     error = found["parts"]["overhead-digits"]["error"]
     assert error.startswith("ended with exit code 1\nTraceback (most recent call last):")
     assert "journal.jsonl" in error.splitlines()[-1]
@@ -287,6 +287,20 @@ def test_every_part_has_its_module_and_leaves_time_for_others(tmp_path: Path) ->
     assert len(BY_NAME) == len(PARTS)
     assert all(not part.after or part.after in BY_NAME for part in PARTS)
     assert max(part.needs(accelerator) for part in PARTS) <= 240  # half of the 480 s of a call
+
+
+def test_everything_is_expected_to_fit_into_forty_minutes(tmp_path: Path) -> None:
+    """In calls of eight minutes, each of which begins with the identity and leaves out what does not fit."""
+    setting, done, seconds = Setting("cuda", tmp_path, 60.0), set[str](), 0.0
+    while len(done) < len(PARTS):
+        call = IDENTITY.needs(setting)
+        for part in PARTS:
+            fits = call + part.needs(setting) <= 480 and part.after in {"", *done}
+            if fits and part.name not in done:
+                call += part.needs(setting)
+                done.add(part.name)
+        seconds += call
+    assert seconds <= 40 * 60
 
 
 def test_the_checkout_is_small_enough() -> None:

@@ -3,7 +3,10 @@ other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -15,11 +18,13 @@ from aiperf.config import load_preset, with_overrides
 from aiperf.device import Device, bind
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
+from aiperf.engines.registry import KINDS
 from benchmarks.on_device.meter import Meter
 from benchmarks.on_device.parts import Setting
-from benchmarks.on_device.rows import Figures, figures, row
+from benchmarks.on_device.rows import UNKNOWN, Figures, Row, Use, figures, row
 from benchmarks.on_device.trials import Trials, generated
 from benchmarks.scatter import children
+from nas.graph import Graph
 from nas.seeds import residual
 
 STEPS, SMALL_STEPS = 5000, 60
@@ -37,48 +42,60 @@ MOST_GROWTH = 32 << 20
 MOST_CHANGE_SECONDS = 1.0
 """Change-over of a small network above which it is called slow."""
 BATCH = 50
+NOTES = [
+    "Memory: of the whole device as its driver reports it, on a processor of this process.",
+    "Change-over: to leave a trial, and to begin one that was prepared, with its capture and check.",
+]
 
 
 def measure(setting: Setting) -> Figures:
     """Memory that grows is a fault on an accelerator."""
     device = bind(setting.kind, 0)
-    reason = Graphed.why_not(device)
-    name = Engine.name if reason else Graphed.name
-    side = residual().input[1]
-    trials = Trials.of(generated(side, 10, BATCH, device.formats[0], **{"data.channels": 1}), device, name)
-    meter = Meter(device)
-    in_steps, grown = _over_steps(setting, trials, meter)
+    unusable = {name: kind.why_not(device) for name, kind in KINDS.items() if issubclass(kind, Graphed)}
+    names = [name for name, reason in unusable.items() if not reason] or [Engine.name]
+    rows = [row(name, f"not used: {reason}") for name, reason in unusable.items() if reason]
+    config = generated(residual().input[1], 10, BATCH, device.formats[0], **{"data.channels": 1})
+    trials, meter = Trials.of(config, device, names[0]), Meter(device)
+    in_steps, faults = dict[str, list[int]](), list[str]()
+    for name in names:
+        in_steps[name], reasons = _over_steps(setting, replace(trials, engine=name), meter)
+        rows.append(_grown(f"{name}: memory after the steps", in_steps[name], meter.use(name)))
+        faults += [f"{name}: {reason}" for reason in reasons]
     between, change, eager = _over_trials(setting, trials)
-    rows = [
-        row("engine", f"eager: {reason}" if reason else name),
-        row("memory after the steps", in_steps[-1], "GiB", in_steps[SETTLED], "after a few", use=grown),
+    rows += [
         row("steps", setting.sized(STEPS, SMALL_STEPS)),
-        row(
-            "memory after the trials",
-            between[-1],
-            "GiB",
-            between[min(SETTLED, len(between) - 1)],
-            "after a few",
-        ),
+        _grown(f"{names[0]}: memory after the trials", between),
         row("trials", setting.sized(TRIALS, SMALL_TRIALS)),
         row("change-over of trials", change, "s", eager, "eager"),
     ]
-    faults = []
-    for what, held in (("steps", in_steps), ("trials", between)):
-        growth = max(held[SETTLED:], default=0) - held[min(SETTLED, len(held) - 1)]
-        if growth > MOST_GROWTH and not setting.is_small:
-            faults.append(f"memory grew by {growth / 2**20:.0f} MiB over the {what}")
+    if not setting.is_small:
+        faults += _faults({f"{name} steps": held for name, held in in_steps.items()} | {"trials": between})
     slow = []
     if change > MOST_CHANGE_SECONDS:
-        slow.append(f"from the last step of a trial to the second of the next one: {change:.1f} s")
-    notes = [
-        "Memory: of the whole device as its driver reports it, on a processor of this process.",
-        "Change-over: to begin a trial that was prepared beside the one before, with its capture and check.",
-    ]
+        slow.append(f"to leave a trial and to make the first step of the next one: {change:.1f} s")
     smaller = f"{SMALL_STEPS} steps and {SMALL_TRIALS} trials" if setting.is_small else ""
     return figures(
-        rows, faults=faults, slow=slow, notes=notes, smaller=smaller, steps=in_steps, trials=between
+        rows, faults=faults, slow=slow, notes=NOTES, smaller=smaller, steps=in_steps, trials=between
     )
+
+
+def _faults(held: Mapping[str, Sequence[int]]) -> list[str]:
+    """Where memory grew, by what was done."""
+    growth = {what: max(each[SETTLED:], default=0) - _settled(each) for what, each in held.items()}
+    return [
+        f"memory grew by {bytes_more / 2**20:.0f} MiB over the {what}"
+        for what, bytes_more in growth.items()
+        if bytes_more > MOST_GROWTH
+    ]
+
+
+def _grown(what: str, held: Sequence[int], use: Use = UNKNOWN) -> Row:
+    """The memory at the end beside that after a few blocks or rounds."""
+    return row(what, held[-1], "GiB", _settled(held), "after a few", use=use)
+
+
+def _settled(held: Sequence[int]) -> int:
+    return held[min(SETTLED, len(held) - 1)]
 
 
 def held_bytes(device: Device) -> int:
@@ -91,39 +108,53 @@ def held_bytes(device: Device) -> int:
     return int(total - free)
 
 
-def _over_steps(setting: Setting, trials: Trials, meter: Meter) -> tuple[list[int], Any]:
-    """Memory after each block of the steps of one trial, and what the device used meanwhile."""
-    device = trials.rank.device
+def _over_steps(setting: Setting, trials: Trials, meter: Meter) -> tuple[list[int], list[str]]:
+    """Memory after each block of the steps of one trial, and why they were not made by its engine, if so."""
     running, held = trials.begin(trials.prepared(residual())), list[int]()
-    with meter.during("steps"):
+    with meter.during(trials.engine):
         for _ in range(BLOCKS):
             running.make(setting.sized(STEPS, SMALL_STEPS) // BLOCKS)
-            held.append(held_bytes(device))
+            held.append(held_bytes(trials.rank.device))
     running.close()
-    return held, meter.use("steps")
+    return held, running.reasons
 
 
 def _over_trials(setting: Setting, trials: Trials) -> tuple[list[int], float, float]:
     """Memory after each round of trials, the median change-over in seconds, and that of eager trials."""
     config = with_overrides(load_preset("digits"), {"seed_architecture": "residual-4-8-16"})
     networks = [each.graph for each in children(config, setting.sized(NETWORKS, SMALL_NETWORKS) - 1)]
-    held, seconds = list[int](), dict[str, list[float]]({Engine.name: [], trials.engine: []})
-    count = setting.sized(TRIALS, SMALL_TRIALS)
-    with ThreadPoolExecutor(1, "prepare") as threads:  # as a worker prepares the next trial
-        for name in dict.fromkeys((trials.engine, Engine.name)):
-            of_engine = Trials(trials.rank, name, trials.batch_size)
-            total = count if name == trials.engine else 1 + len(networks)
-            start = threads.submit(of_engine.prepared, networks[0], 0)
-            for number in range(total):
-                built, following = start.result(), networks[(number + 1) % len(networks)]
-                # Before the capture, beside which a worker prepares, too.
-                start = threads.submit(of_engine.prepared, following, number + 1)
-                began = perf_counter()
-                running = of_engine.begin(built)
-                seconds[name].append(perf_counter() - began)
-                running.make(STEPS_OF_TRIAL)
-                running.close()
-                if name == trials.engine and (number + 1) % len(networks) == 0:
-                    held.append(held_bytes(trials.rank.device))
-            start.result()
-    return held, *(median(seconds[name][1:]) for name in (trials.engine, Engine.name))
+    held, seconds = list[int](), list[float]()
+    for number, change in enumerate(_change_overs(trials, networks, setting.sized(TRIALS, SMALL_TRIALS)), 1):
+        seconds.append(change)
+        if number % len(networks) == 0:
+            held.append(held_bytes(trials.rank.device))
+    eager = [*_change_overs(replace(trials, engine=Engine.name), networks, 2 * len(networks))]
+    return held, *(median(each[len(networks) :]) for each in (seconds, eager))
+
+
+def _change_overs(trials: Trials, networks: Sequence[Graph], count: int) -> Iterator[float]:
+    """Trains so many trials, one after the other, and gives for each the seconds to leave it and to begin it,
+    up to and with the first step that its engine makes.
+
+    As in a worker, the next trial is prepared on a thread beside the steps, towards the end of a trial. One
+    that ends at once begins while the next one is prepared, so a capture must bear that: this is made in the
+    first round, whose seconds say nothing.
+    """
+    with ThreadPoolExecutor(1, "prepare") as threads:
+        prepare = partial(threads.submit, trials.prepared)
+        start = prepare(networks[0], 0)
+        for number in range(count):
+            built, following = start.result(), (networks[(number + 1) % len(networks)], number + 1)
+            is_first_round = number < len(networks)
+            if is_first_round:
+                start = prepare(*following)
+            began = perf_counter()
+            running = trials.begin(built)
+            seconds = perf_counter() - began
+            if not is_first_round:
+                start = prepare(*following)
+            running.make(STEPS_OF_TRIAL)
+            began = perf_counter()
+            running.close()
+            yield seconds + perf_counter() - began
+        start.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,14 +91,39 @@ def test_memory_that_grows_is_a_fault(setting: Setting, monkeypatch: pytest.Monk
     monkeypatch.setattr(replays, "bind", lambda kind, index: recording())
     for name, value in {"SMALL_STEPS": 20, "SMALL_TRIALS": 4, "STEPS_OF_TRIAL": 1, "BATCH": 4}.items():
         monkeypatch.setattr(replays, name, value)
-    held = iter([*range(10), *(100 << 20 << step for step in range(4))])
+    held = iter([*range(10), *(9 * step for step in range(10)), *(100 << 20 << step for step in range(4))])
     monkeypatch.setattr(replays, "held_bytes", lambda device: next(held))
     monkeypatch.setattr(replays, "MOST_GROWTH", 8)
     monkeypatch.setattr(Setting, "is_small", False)
     monkeypatch.setattr(Setting, "sized", lambda self, full, small: small)
     found = replays.measure(setting)
-    assert found["faults"] == ["memory grew by 400 MiB over the trials"]
-    assert (found["rows"][0]["found"], found["steps"]) == ("graphed", [*range(10)])
+    assert found["faults"] == [
+        "memory grew by 0 MiB over the fused-graphed steps",
+        "memory grew by 400 MiB over the trials",
+    ]
+    assert found["steps"].keys() == {"graphed", "fused-graphed"}
+
+
+def test_the_next_trial_is_prepared_beside_the_steps_as_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first round, in which it is prepared beside the capture."""
+    done = list[str]()
+
+    class AtOnce(ThreadPoolExecutor):
+        def submit(self, work: Callable[..., Any], *words: Any) -> Any:  # type: ignore[override]
+            work(*words)
+            return SimpleNamespace(result=lambda: None)
+
+    def begin(built: object) -> SimpleNamespace:
+        done.append("begin")
+        return SimpleNamespace(make=lambda steps: done.append("steps"), close=lambda: done.append("close"))
+
+    monkeypatch.setattr(replays, "ThreadPoolExecutor", AtOnce)
+    trials: Any = SimpleNamespace(
+        begin=begin, prepared=lambda graph, number: done.append(f"prepare {number}")
+    )
+    assert len([*replays._change_overs(trials, [residual()], 2)]) == 2
+    first = ["prepare 0", "prepare 1", "begin", "steps", "close"]
+    assert done == [*first, "begin", "prepare 2", "steps", "close"]
 
 
 def test_a_lack_of_memory_is_known_and_a_smaller_step_is_made(

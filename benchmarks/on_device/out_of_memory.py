@@ -1,5 +1,5 @@
 """A device without enough memory: in an eager step, in a capture, in a library's workspace. A run must know
-it as what it is, and go on with a smaller batch."""
+it as what it is, and go on with a smaller batch. After a capture that becomes invalid it must go on, too."""
 
 from __future__ import annotations
 
@@ -51,21 +51,23 @@ class Raised:
 
 
 def measure(setting: Setting) -> Figures:
-    """An error that is not known as a lack of memory is a fault, and a smaller step that fails after it."""
+    """An error that is not known as a lack of memory is a fault, and what fails after it or after a capture
+    that was invalidated."""
     device = bind(setting.kind, 0)
     device.declare(device.formats[0])
     tries: dict[str, Callable[[Device], tuple[str, str]]] = {"eager step": _eager}
     if device.kind != "cpu":
-        tries |= {"capture": _captured, "convolution": _convolved}
+        tries |= {"capture": partial(_captured, Greedy), "convolution": _convolved}
+    tries["capture that waits"] = partial(_captured, Waiting)  # the last, because it may leave most behind
     rows, faults = list[Row](), list[str]()
     for name, tried in tries.items():
+        device.clean()  # before each: after the last one, what fails is a fault of it
         said, fault = tried(device)
-        device.clean()
         rows.append(row(name, said))
         faults += [f"{name}: {fault}"] if fault else []
     if device.kind == "cpu":
         rows.append(row("capture, convolution", "not tried: a processor has no memory of its own to fill"))
-    notes = ["Found: how the lack of memory was reported. A smaller step is made after each."]
+    notes = ["Found: how the lack of memory, or the wait, was reported. Steps are made after each."]
     return figures(rows, faults=faults, notes=notes)
 
 
@@ -100,23 +102,37 @@ class Greedy(Graphed):
         super()._alone()
 
 
-def _captured(device: Device) -> tuple[str, str]:
-    """A capture without memory for it: the program falls back to eager steps, which must still be possible,
-    and so must be a capture."""
+class Waiting(Graphed):
+    """Captured steps in which the host waits for the device, which invalidates a capture. Then
+    cudaStreamEndCapture fails as well, and torch leaves the rest of its end out: the allocator still takes
+    from the graph's pool, and random numbers are still those of a capture (`capture_end` of
+    ATen/cuda/CUDAGraph.cpp)."""
+
+    def _alone(self) -> None:
+        super()._alone()
+        self._loss.item()
+
+
+def _captured(kind: type[Graphed], device: Device) -> tuple[str, str]:
+    """A capture that must fail: the program falls back to eager steps. After it the device must do all that a
+    run goes on with."""
     if reason := Graphed.why_not(device):
         return f"not tried: {reason}", ""
     engine = _engine(device, residual())
     examples = batch(engine.passes.network.graph, device, BATCH)
     engine.step(*examples)
-    chosen, reason = prepare_and_check(Greedy, engine, *examples, Solo())
+    chosen, reason = prepare_and_check(kind, engine, *examples, Solo())
     if not reason:
-        return "it fits", "a capture that must not fit was made"
-    device.clean()
-    if after := _raised(lambda: chosen.step(*examples)):
-        return reason, f"no eager step after it: {after.line}"
+        return "it was captured", "a capture that must fail was made"
+    after: dict[str, Callable[[], object]] = {
+        "memory returned": device.clean,
+        "random number": lambda: torch.rand(1, device=device.torch).item(),
+        "eager step": lambda: chosen.step(*examples).item(),
+    }
+    faults = [f"no {what} after it: {raised.line}" for what, do in after.items() if (raised := _raised(do))]
     again, failed = prepare_and_check(Graphed, engine, *examples, Solo())
     again.release()
-    return reason, f"no capture after it: {failed}" if failed else ""
+    return reason, "; ".join([*faults, *([f"no capture after it: {failed}"] if failed else [])])
 
 
 def _convolved(device: Device) -> tuple[str, str]:

@@ -86,7 +86,7 @@ PARTS = (
     Part("replays", "Memory of thousands of steps, and of many trials", "replays", (70.0, 30.0)),
     Part("control", "Control: ResNet-50 v1.5", "control", (90.0, 60.0)),
     Part("count", "Count of operations, conversions of layout", "counting", (40.0, 15.0)),
-    Part("memory-errors", "Forced lack of memory", "out_of_memory", (45.0, 10.0)),
+    Part("memory-errors", "Forced lack of memory, invalid captures", "out_of_memory", (45.0, 10.0)),
     _run("digits"),
     Part("choices", "Format, layout and autotuning", "choices", (60.0, 30.0)),
     Part("groups", "Groups of all devices", "group", (120.0, 60.0), ("all",)),

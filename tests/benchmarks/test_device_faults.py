@@ -16,10 +16,13 @@ from aiperf.device.cpu import Cpu
 from aiperf.engines.engine import Engine
 from aiperf.engines.registry import KINDS
 from benchmarks.on_device import choices, engines, group, inputs, meter, out_of_memory, places, replays
+from benchmarks.on_device.out_of_memory import Waiting
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Use
 from nas.seeds import residual
-from tests.aiperf.engines.recording import recording
+from tests.aiperf.engines.recording import Again, recording
+
+MADE = ("it was captured", "a capture that must fail was made")
 
 
 @pytest.fixture
@@ -141,9 +144,9 @@ def test_a_lack_of_memory_in_a_capture_and_in_a_library(monkeypatch: pytest.Monk
     device = recording()
     monkeypatch.setattr(out_of_memory, "BATCH", 4)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    assert out_of_memory._captured(device) == ("it fits", "a capture that must not fit was made")
+    assert out_of_memory._captured(out_of_memory.Greedy, device) == MADE
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    said, fault = out_of_memory._captured(device)
+    said, fault = out_of_memory._captured(out_of_memory.Greedy, device)
     assert ("can't allocate memory" in said, fault) == (True, "")
 
     monkeypatch.setattr(out_of_memory, "CONVOLVED", (1, 8, 8))
@@ -157,6 +160,31 @@ def test_a_lack_of_memory_in_a_capture_and_in_a_library(monkeypatch: pytest.Monk
     unknown = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"
     expected = (unknown, f"with 0 MiB left, not known as a lack of memory: {unknown}")
     assert out_of_memory._convolved(device) == expected
+
+
+def test_what_does_not_work_after_an_invalid_capture_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor waits unharmed; the device that does not is a stand-in, whose random numbers stay lost."""
+    device = recording()
+    monkeypatch.setattr(out_of_memory, "BATCH", 4)
+    assert out_of_memory._captured(Waiting, device) == MADE
+    assert out_of_memory._captured(Waiting, Cpu.bind(0))[0].startswith("not tried: ")
+    record = Again.record
+
+    def recorded(self: Again, work: Callable[[], None]) -> None:
+        if work.__func__ is Waiting._alone:  # type: ignore[attr-defined]
+            raise RuntimeError("operation not permitted when stream is capturing")
+        record(self, work)
+
+    monkeypatch.setattr(Again, "record", recorded)
+    reason = "RuntimeError: operation not permitted when stream is capturing"
+    assert out_of_memory._captured(Waiting, device) == (reason, "")
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: 1 / 0)
+    expected = (reason, "no random number after it: ZeroDivisionError: division by zero")
+    assert out_of_memory._captured(Waiting, device) == expected
+    monkeypatch.setattr(Again, "record", lambda self, work: 1 / 0)
+    assert out_of_memory._captured(Waiting, device)[1].endswith(
+        "; no capture after it: ZeroDivisionError: division by zero"
+    )
 
 
 def test_memory_is_taken_but_for_what_is_to_be_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,12 @@ CONVERSION = re.compile(
     r"(?i)nchw_?to_?(folded_?)?nhwc|nhwc_?to_?(folded_?)?nchw|batched_transpose|transdata"
 )
 """Names of kernels that only change the layout of images: of cuDNN, of MIOpen
-(src/kernels/gpu_batched_transpose_kernel of ROCm/MIOpen), and of CANN."""
+(src/kernels/gpu_batched_transpose_kernel of ROCm/MIOpen), and of CANN.
+
+Conversions that torch makes itself are not among them. They run in the kernel of all its copies with strides,
+`elementwise_kernel<…direct_copy_kernel_cuda…>`, which also copies slices and expanded tensors, or, together
+with a cast, in `…bfloat16_copy_kernel_cuda…`, which also makes those without a change of layout
+(ATen/native/cuda/Copy.cu). By their names they cannot be distinguished. The longest kernels are recorded."""
 MOST_CONVERTING = 0.01
 """Share of the kernels' time in which layouts may be converted, as for the three channels of the images."""
 

@@ -35,8 +35,6 @@ SIDE, CLASSES, BATCH = 224, 1000, 256
 SMALL_SIDE, SMALL_BATCH = 64, 8
 ROUNDS, SMALL_ROUNDS = 7, 3
 ROUND_SECONDS, SMALL_ROUND_SECONDS = 3.0, 1.5
-OF_PUBLISHED = 0.95
-"""Share of a published rate of the same device and framework below which a step is called slow."""
 PUBLISHED_BY = "milabench"
 """Who published a rate that the eager step should reach, because it was measured with PyTorch alone; those of
 MLPerf are tuned by hand."""
@@ -191,7 +189,7 @@ def beside(medians: Mapping[str, float], device: str, is_judged: bool) -> tuple[
         goal = (mark.examples_per_second, mark.who)
         rows.append(row(f"{name} beside", medians[name], "images/s", *goal, compared=same))
         share = medians[name] / mark.examples_per_second
-        if published and same and share < OF_PUBLISHED:
+        if published and same and share < 1:
             slow.append(f"{name} reaches {share:.2f} of what {mark.who} published")
     return rows, slow
 

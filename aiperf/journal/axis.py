@@ -32,7 +32,7 @@ class SpanAxis:
 
     def of(self, legs: NDArray[np.int64], times: NDArray[Any]) -> NDArray[np.float64]:
         """The same conversion for columns of leg indices and times."""
-        where = legs if len(self.begins) > 1 else 0  # of one leg, no column for each of its bounds
+        where = 0 if len(self.begins) == 1 else legs  # of one leg, no column for each of its bounds
         found: NDArray[np.float64] = np.clip(
             times + self.offsets[where], self.begins[where], self.ends[where]
         )

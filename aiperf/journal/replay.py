@@ -27,6 +27,8 @@ from nas.record import RecordError
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """States in which a group may report the end of a trial; LOST follows from its silence instead."""
 
+MOST_OF_BLOCK = 1 << 40
+"""Steps, or examples, that no group makes within the seconds of a block. So sums of them fit into 64 bits."""
 DECISIONS = frozenset({events.Dispatched, events.Ended, events.GroupLost, events.LegBegan})
 """Events that determine what the search proposes."""
 
@@ -400,10 +402,12 @@ class Replay:
 
     def _stepped(self, t: float, row: events.BlockRow) -> str:
         """Most lines of a long journal are folded in here."""
-        trial, number, segment, steps, *_ = row
+        trial, number, segment, steps, examples, *_ = row
         attempt = self._running(trial, number)
         if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
+        if steps > MOST_OF_BLOCK or examples > MOST_OF_BLOCK:
+            return f"of trial {trial}: a block of {steps} steps and {examples} examples"
         if segment != attempt.num_closed:
             return f"of trial {trial}, segment {segment}, but {attempt.num_closed} is open"
         attempt.steps += steps

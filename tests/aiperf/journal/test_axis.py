@@ -17,8 +17,8 @@ def leg(index: int, released: float, end: float) -> Leg:
 
 @pytest.mark.parametrize("legs", [0, 1, 2, 3])
 def test_a_column_of_times_is_converted_as_each_of_them_is(legs: int) -> None:
-    """Legs of 5, 7 and 9 s follow each other; a run that has just begun has none. Times before and after a leg
-    are clipped to its part."""
+    """Legs of 5, 7 and 9 s follow each other; a run that has just begun has none. Times before and after a
+    leg are clipped to its part."""
     found = [leg(index, 10.0 * index, 10.0 * index + 5 + 2 * index) for index in range(legs)]
     axis = SpanAxis(found)
     places, times = np.repeat(np.arange(legs), 4), np.tile([-3.0, 11.0, 22.5, 99.0], legs)

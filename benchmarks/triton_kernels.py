@@ -2,11 +2,11 @@
 
     python -m benchmarks.triton_kernels
 
-prints for each target the largest number of registers, spilled bytes or registers, shared memory, and how
-many of the accesses to images or sequences that can be vectors of 16 bytes are. It ends with 1 if a kernel
-spills, takes more registers than the bound below, or accesses these in smaller pieces. Nothing is run: the
-networks make their steps with launches that are only recorded. Triton brings all compilers; no device or
-driver is needed.
+prints for each target the largest number of registers, spilled bytes or registers, bytes of shared memory,
+and how many of the accesses to images or sequences that can be vectors of 16 bytes are. It ends with 1 if a
+kernel spills, takes more registers or shared memory than it may, or accesses these in smaller pieces; its
+line then ends with what is wrong. Nothing is run: the networks make their steps with launches that are only
+recorded. Triton brings all compilers; no device or driver is needed.
 """
 
 from __future__ import annotations
@@ -73,6 +73,13 @@ class Launch:
     constants: tuple[tuple[str, Any], ...]
     warps: int
 
+    @property
+    def most_shared(self) -> int:
+        """Bytes of shared memory that it may take: a number in fp32 for each element of a tile, or of the
+        sums that are read at once. That is 8 KiB, and 32 KiB where a tile is a row of the widest."""
+        constants = dict(self.constants)
+        return 4 * constants.get("ROWS", constants.get("PARTS")) * constants["CHANNELS"]
+
     def vectors(self, lanes: int) -> int:
         """Accesses of 16 bytes by which a thread reads and writes its part of a tile, with `lanes` threads a
         warp: none of what is not aligned by as much, or is not whole images or sequences."""
@@ -96,6 +103,17 @@ class Footprint:
     shared: int
     wide: int
     """Loads and stores of 16 bytes in its code."""
+
+    def faults(self, launch: Launch, lanes: int) -> Iterator[str]:
+        """What it does that the kernel of this launch may not, with `lanes` threads a warp."""
+        if self.spilled:
+            yield "spills"
+        if self.registers > MOST_REGISTERS:
+            yield f"more than {MOST_REGISTERS} registers"
+        if self.shared > launch.most_shared:
+            yield f"more than {launch.most_shared} bytes of shared memory"
+        if self.wide < launch.vectors(lanes):
+            yield "narrow accesses"
 
 
 class OnCpu(InTriton):
@@ -226,8 +244,8 @@ def of_amd(made: Any) -> Footprint:
 
 
 def main() -> int:
-    """The exit code: 1 if a kernel spills, needs too many registers, or reads images piecemeal."""
-    bad = 0
+    """The exit code: 1 if a kernel has a fault."""
+    is_faulty = False
     print("network            format    kernel             target  variants registers spilled shared vectors")
     for name, graph, format in networks():
         found = sorted(launches(graph, format), key=str)
@@ -238,13 +256,15 @@ def main() -> int:
                 registers, spilled = max(each.registers for each in made), sum(each.spilled for each in made)
                 wanted = [launch.vectors(kind.warp_size) for launch in own]
                 wide = sum(min(each.wide, least) for each, least in zip(made, wanted))
+                faults = {fault for each, by in zip(made, own) for fault in each.faults(by, kind.warp_size)}
                 print(
                     f"{name:18} {str(format)[6:]:9} {kernel:18} {target:7} {len(own):8} {registers:9} "
                     f"{spilled:7} {max(each.shared for each in made):6} {wide:3}/{sum(wanted)}",
+                    *sorted(faults),
                     flush=True,
                 )
-                bad += bool(spilled) or registers > MOST_REGISTERS or wide < sum(wanted)
-    return int(bad > 0)
+                is_faulty = is_faulty or bool(faults)
+    return int(is_faulty)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The kernels in Triton, run by Triton's interpreter on a CPU, against torch's own operations in fp64.
 
 `make test-triton` installs Triton and sets TRITON_INTERPRET, which must be set before Triton is imported.
+One file, because all of it needs that, and tiles of few elements.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aiperf.device import Cpu
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
 from aiperf.engines.fused import BACKENDS, Fused, fuse, triton_images, triton_launch, triton_sequences
@@ -190,6 +192,10 @@ def grown() -> Graph:
     return Skip.propose(graph, random.Random(3)).apply(graph)
 
 
+def small_text() -> Graph:
+    return llama((6,), 16, blocks=1, heads=2, groups=1, width=16, hidden=24)
+
+
 @pytest.mark.parametrize(("kind", "format"), [(Fused, "fp32"), (FusedGraphed, "bf16")])
 def test_a_grown_network_makes_the_eager_step(
     kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +214,7 @@ def test_a_network_of_text_makes_the_eager_step(
     kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
-    passes = passes_of(llama((6,), 16, blocks=1, heads=2, groups=1, width=16, hidden=24), format=format)
+    passes = passes_of(small_text(), format=format)
     assert why_not("fused", passes.network.graph, passes.device, TRAINING, 1) == ""
     engine = kind(passes)
     steps = [run for run, *_ in engine.answers.plan]
@@ -217,6 +223,40 @@ def test_a_network_of_text_makes_the_eager_step(
     assert tuple(map(type, sequences)) == kinds
     assert {run.backend for run in sequences} == {IN_TRITON}
     assert difference(Engine(passes), engine, *batch(passes.network.graph, passes.device, 3)) == ""
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_a_step_has_the_same_bits_in_any_order_of_the_programs(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device runs them in any; atomic sums would differ."""
+    from triton.runtime.interpreter import interpreter_builder
+
+    graph = grown() if kind == "images" else small_text()
+    network, examples = Network(graph), batch(graph, Cpu.bind(0), 3)[0]
+    network.place(torch.device("cpu"), torch.channels_last)
+    fuse(network, IN_TRITON)
+
+    def step() -> list[Tensor]:
+        network.load(initial(graph, 1))
+        network.zero_grad()
+        loss = network(examples).square().mean()
+        loss.backward()
+        gradients = [each.grad for each in network.parameters() if each.grad is not None]
+        return [loss.detach(), *gradients, *(each.clone() for each in network.buffers())]
+
+    first, place = step(), interpreter_builder.set_grid_idx
+    programs: list[int] = []
+
+    def place_from_the_end(x: int, y: int, z: int) -> None:
+        programs.append(interpreter_builder.grid_dim[0])
+        place(programs[-1] - 1 - x, y, z)
+
+    monkeypatch.setattr(interpreter_builder, "set_grid_idx", place_from_the_end)
+    second = step()
+    assert max(programs) > 1
+    assert len(first) > len(list(network.buffers())) + 1
+    assert all(map(torch.equal, first, second))
 
 
 def test_the_operators_are_as_torch_wants_them() -> None:

@@ -172,7 +172,7 @@ test-horovod: .venv-horovod/.installed
 	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
 
 # The kernels for accelerators, without one: in Triton's interpreter, which TRITON_INTERPRET chooses when Triton is first
-# imported; then, by `make test-kernels`, by its compilers for five kinds of device, three minutes. In an
+# imported; then, by `make test-kernels`, by its compilers for five kinds of device, four minutes. In an
 # environment of its own: torch's compiler looks for a device where Triton is. The interpreter takes minutes for a test
 # on a slow or busy processor.
 test-triton: .venv-triton/.installed

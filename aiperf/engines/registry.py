@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from torch import Tensor
+
 from aiperf.config import AUTO_STEP, TrainingConfig
 from aiperf.device import Device
 from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.fused import BACKENDS, Fused
+from aiperf.engines.fused import BACKENDS, Fused, compile_answers
 from aiperf.engines.graphed import Graphed
 from aiperf.errors import WorldError
 from nas.graph import Graph
@@ -35,6 +37,11 @@ class FusedGraphed(Graphed):
     def why_not(cls, device: Device) -> str:
         """Reason why the fused steps, or the capture, cannot be used."""
         return Fused.why_not(device) or super().why_not(device)
+
+    def prepare(self, examples: Tensor, labels: Tensor) -> None:
+        """Captures the fused step, whose kernels are compiled in the passes before it."""
+        compile_answers(self.passes, self.answers, examples)
+        super().prepare(examples, labels)
 
     def _with_hooks(self) -> None:
         """What is wrapped is the network as it was, so the fused plan is lent to it while it is captured."""

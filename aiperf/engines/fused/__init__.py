@@ -23,10 +23,21 @@ from nas.modules import Network
 __all__ = ["BACKENDS", "IN_C", "Fused", "fuse", "unavailable"]
 
 FEW = 2
-"""Number of images in a trial step: one image may have a single value per channel, which a batch norm refuses
-in training."""
+"""Number of images with which something is tried: one may have a single value per channel, which a batch norm
+refuses in training."""
 BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (IN_C, IN_TRITON)}
 """What computes fused steps, by the kind of device."""
+
+
+def compile_answers(passes: Passes, answers: Network, images: Tensor) -> None:
+    """Compiles the kernels with which the fused network is evaluated, if they are compiled when first needed:
+    else all ranks of a group would wait for that in a validation."""
+    if not BACKENDS[images.device.type].compiles:
+        return
+    answers.eval()
+    with torch.inference_mode(), passes.device.untuned(), passes.device.autocast(passes.format):
+        answers(images[:FEW])
+    answers.train()
 
 
 class Fused(Engine):
@@ -49,17 +60,17 @@ class Fused(Engine):
         return fused
 
     def prepare(self, images: Tensor, labels: Tensor) -> None:
-        """Checks on a few images that the kernels support the inputs of each step, and compiles those that
-        are not compiled yet, for steps and validations. Raises Unfit. The images are a batch (batch,
-        channels, height, width), or bytes of text (batch, positions)."""
-        loss = self.passes.loss(self.bare, images[:FEW], labels[:FEW])
-        if BACKENDS[images.device.type].compiles:
+        """Checks that the kernels support the inputs of each step, and compiles those that are not compiled
+        yet, for steps and validations. Raises Unfit. The images are a batch (batch, channels, height, width),
+        or bytes of text (batch, positions)."""
+        compiles = BACKENDS[images.device.type].compiles
+        # The size of the batch may decide what is compiled, and which kernels of convolutions are fastest.
+        size = len(images) if compiles else FEW
+        loss = self.passes.loss(self.bare, images[:size], labels[:size])
+        if compiles:
             # Not `backward`, which would call the hooks that send gradients to other ranks.
             torch.autograd.grad(loss, [each for each in self.bare.parameters() if each.requires_grad])
-            self.answers.eval()
-            with torch.inference_mode(), self.passes.device.autocast(self.passes.format):
-                self.answers(images[:FEW])
-            self.answers.train()
+        compile_answers(self.passes, self.answers, images)
 
     @classmethod
     def why_not(cls, device: Device) -> str:

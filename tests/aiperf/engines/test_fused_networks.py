@@ -13,9 +13,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from aiperf.device.cpu import Cpu
+from aiperf.engines.engine import Engine
 from aiperf.engines.fused import Fused, fuse
 from aiperf.engines.fused.c_backend import IN_C
 from aiperf.engines.fused.image_steps import Gated, Mean, Normalise, OfPixels, Pixels
+from aiperf.engines.registry import FusedGraphed
 from nas.graph import Graph
 from nas.layers import Dropout
 from nas.modules import Network
@@ -108,21 +110,22 @@ def test_a_real_run_meets_nothing_that_the_kernels_do_not_take(seed: int, format
         engine.answers.train()
 
 
+@pytest.mark.parametrize("kind", [Fused, FusedGraphed])
 def test_kernels_of_steps_and_of_validations_are_compiled_before_the_first_step(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launched, normalise = list[bool](), IN_C.normalise
+    """Those of steps for a whole batch, on whose size it may depend what is compiled."""
+    launched, normalise = set[tuple[bool, int]](), IN_C.normalise
 
     def seen(self: object, images: Tensor, residual: Any, module: Any, activation: Any) -> Any:
-        launched.append(module.training)
+        launched.add((module.training, len(images)))
         return normalise(images, residual, module, activation)
 
     monkeypatch.setattr(type(IN_C), "compiles", True)
     monkeypatch.setattr(type(IN_C), "normalise", seen)
-    engine = Fused(passes_of(residual()))
+    engine = kind(passes_of(residual()))
     engine.prepare(*batch_of(residual(), 4))
-    assert launched == sorted(launched, reverse=True)
-    assert set(launched) == {True, False}
+    assert launched == {(True, 4), (False, 2)}
     assert all(module.training for module in engine.answers.modules())
 
 

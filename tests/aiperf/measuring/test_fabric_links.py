@@ -220,7 +220,7 @@ def test_a_slow_link_has_the_figure_that_was_set_and_one_that_is_down_ends_in_ti
         assert found.over_all
         assert next(iter(found.transports)).startswith("sockets on cable")
         assert not [node for node in found.nodes if node.within]
-        # Time to import torch on a busy machine: of a host that has not, nobody knows whether its link is down.
+        # Long enough to import torch on a busy machine, before which nobody knows whose link is down.
         broken = measured(hosts, 2, 20.0, cut=1)
     assert not broken.whole
     assert "no answer in 20 s" in broken.nodes[1].reason

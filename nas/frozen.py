@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform  # `typing` has it since Python 3.11
 else:
 
-    def dataclass_transform(**told: Any) -> Callable[[T], T]:
-        """What a type checker is told, which nobody else reads."""
+    def dataclass_transform(**options: Any) -> Callable[[T], T]:
+        """For type checkers only."""
         return lambda decorator: decorator
 
 

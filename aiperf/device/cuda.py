@@ -35,12 +35,12 @@ AMPERE = (8, 0)
 
 
 _UNENDED: list[object] = []
-"""Graphs whose capture torch did not end. The host's allocator refers to them until the process ends."""
+"""Graphs whose capture torch did not end: its allocator of host memory refers to them to the end."""
 
 
 def _stopped_allocating(index: int, pool: tuple[int, int]) -> bool:
-    """Ends the allocation of memory to the pool of a failed capture, unless torch has done so; says whether
-    there was need to.
+    """Ends the allocation of memory to the pool of a failed capture, unless torch has done so. Returns
+    whether torch had not.
 
     If the work has invalidated its capture, as a wait for the device does, CUDAGraph::capture_end raises
     before that (ATen/cuda/CUDAGraph.cpp). Until the process ends, the allocator would then reuse no batch
@@ -57,8 +57,8 @@ def _stopped_allocating(index: int, pool: tuple[int, int]) -> bool:
 
 
 def _free_random_numbers(index: int) -> None:
-    """Replaces the state of the random generator, which believes to be captured and would refuse any number
-    (CUDAGeneratorState::increase in ATen/cuda/CUDAGeneratorImpl.cpp), by a copy."""
+    """Replaces the state of the random generator by a copy: the state itself is still marked as captured, and
+    refuses every number (CUDAGeneratorState::increase in ATen/cuda/CUDAGeneratorImpl.cpp)."""
     generator = torch.cuda.default_generators[index]
     generator.graphsafe_set_state(generator.clone_state())
 

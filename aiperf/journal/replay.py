@@ -407,7 +407,7 @@ class Replay:
         if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
         if steps > MOST_OF_BLOCK or examples > MOST_OF_BLOCK:
-            return f"of trial {trial}: a block of {steps} steps and {examples} examples"
+            return f"of trial {trial}: a block of {steps} steps and {examples} examples is too large"
         if segment != attempt.num_closed:
             return f"of trial {trial}, segment {segment}, but {attempt.num_closed} is open"
         attempt.steps += steps

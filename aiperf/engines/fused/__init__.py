@@ -35,9 +35,11 @@ def compile_answers(passes: Passes, answers: Network, images: Tensor) -> None:
     if not BACKENDS[images.device.type].compiles:
         return
     answers.eval()
-    with torch.inference_mode(), passes.device.untuned(), passes.device.autocast(passes.format):
-        answers(images[:FEW])
-    answers.train()
+    try:
+        with torch.inference_mode(), passes.device.untuned(), passes.device.autocast(passes.format):
+            answers(images[:FEW])
+    finally:  # its layers are those of the network, which trains eagerly if this fails
+        answers.train()
 
 
 class Fused(Engine):

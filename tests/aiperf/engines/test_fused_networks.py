@@ -129,6 +129,24 @@ def test_kernels_of_steps_and_of_validations_are_compiled_before_the_first_step(
     assert all(module.training for module in engine.answers.modules())
 
 
+def test_a_network_trains_on_where_the_kernels_of_validations_cannot_be_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    normalise = IN_C.normalise
+
+    def failing(self: object, images: Tensor, residual: Any, module: Any, activation: Any) -> Any:
+        if not module.training:
+            raise RuntimeError("no such kernel")
+        return normalise(images, residual, module, activation)
+
+    monkeypatch.setattr(type(IN_C), "compiles", True)
+    monkeypatch.setattr(type(IN_C), "normalise", failing)
+    passes = passes_of(residual())
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        Fused(passes).prepare(*batch_of(residual(), 4))
+    assert all(module.training for module in passes.network.modules())
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_it_is_as_close_to_fp64_as_torch(half: bool) -> None:
     """In bf16 the two differ from each other as much as each does from fp64, so their errors against fp64 are

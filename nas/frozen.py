@@ -1,15 +1,16 @@
-"""Frozen dataclasses that are made in half the time.
+"""Frozen dataclasses that compile almost nothing.
 
-A command needs some 260 of these classes. What `@dataclass(frozen=True)` compiles for each of them, six
-functions up to Python 3.12, took two fifths of its CPU time. Comparison, hash and text are the same for every
-class but for the names of its fields, so they are written here once; what is compiled is the constructor and
-the two refusals to assign.
+A command needs some 240 of these classes, and makes objects of half of them. What `@dataclass(frozen=True)`
+compiles for each class, six functions up to Python 3.12, took two fifths of its CPU time. Here the only
+compiled function is the constructor, and not before an object is made. Comparison, hash, text and the two
+refusals to assign are the same for every class but for the names of its fields, so they are written once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -23,6 +24,8 @@ else:
 
 
 T = TypeVar("T")
+Fields = tuple[Field[Any], ...]
+PARAMETERS = "__dataclass_params__"
 
 
 @overload
@@ -35,6 +38,8 @@ def frozen(cls: type[T] | None = None, /, *, eq: bool = True, repr: bool = True)
 
     What it makes is a dataclass: `fields`, `replace` and `asdict` take it, and a frozen dataclass may derive
     from it. Two objects are equal, and so are their hashes, where their class and the compared fields are.
+    Raises TypeError if a base of the class is a dataclass that is not frozen, and if a field without a
+    default follows one that has one.
     """
     return _made(cls, eq, repr) if cls else lambda named: _made(named, eq, repr)
 
@@ -42,17 +47,119 @@ def frozen(cls: type[T] | None = None, /, *, eq: bool = True, repr: bool = True)
 def _made(cls: type[T], eq: bool, repr: bool) -> type[T]:
     """The class as a dataclass, with what it does not state itself."""
     stated = {name for name, value in vars(cls).items() if value is not None}
-    dataclass(frozen=True, eq=False, repr=False)(cls)
-    for name, method in {**(_comparison(cls) if eq else {}), **(_text(cls) if repr else {})}.items():
+    _find_fields(cls)
+    _refuse_order(cls)
+    kept = fields(cls)  # type: ignore[arg-type]
+    methods = {"__init__": _Constructor(cls), **_refusals(cls, kept)}
+    methods |= (_comparison(kept) if eq else {}) | (_text(kept) if repr else {})
+    for name, method in methods.items():
         if name not in stated:  # where a class states __eq__, its __hash__ is None
             setattr(cls, name, method)
+    if "__doc__" not in stated:
+        cls.__doc__ = None  # `dataclass` has written a signature without parameters
     return cls
 
 
-def _comparison(cls: Any) -> dict[str, Callable[..., Any]]:
-    named = fields(cls)
-    compared = _values([field.name for field in named if field.compare])
-    hashed = _values([field.name for field in named if (field.compare if field.hash is None else field.hash)])
+def _find_fields(cls: type) -> None:
+    """Makes it a dataclass for which nothing is compiled, and marks it as frozen afterwards. Those from which
+    it derives are not marked meanwhile: `dataclass` refuses to derive one kind from the other."""
+    above = [vars(base)[PARAMETERS] for base in cls.__mro__[1:] if PARAMETERS in vars(base)]
+    if not all(parameters.frozen for parameters in above):
+        raise TypeError(f"{cls.__qualname__} is frozen and derives from a dataclass that is not")
+    for parameters in above:
+        parameters.frozen = False
+    try:
+        dataclass(init=False, eq=False, repr=False)(cls)
+    finally:
+        for parameters in [vars(cls).get(PARAMETERS), *above]:
+            if parameters:
+                parameters.frozen = True
+
+
+def _refuse_order(cls: type) -> None:
+    by_place = [taken for taken in _taken(cls) if not taken.kw_only]
+    for before, after in pairwise(by_place):
+        if _parameter(before) != before.name and _parameter(after) == after.name:
+            where = f"{cls.__qualname__}: {after.name}"
+            raise TypeError(f"{where} has no default, but {before.name} before it has one")
+
+
+class _Constructor:
+    """`__init__` of a class, which replaces itself by the compiled one when it is first looked up."""
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __get__(self, one: object, kind: type) -> Any:
+        self._cls.__init__ = made = _compiled(self._cls)
+        return made.__get__(one, kind)
+
+
+def _compiled(cls: Any) -> Any:
+    """The constructor that `dataclass` would write, with its signature."""
+    kept, taken = fields(cls), _taken(cls)
+    by_place = [_parameter(field) for field in taken if not field.kw_only]
+    by_name = [_parameter(field) for field in taken if field.kw_only]
+    parameters = ", ".join(["self", *by_place, *(["*", *by_name] if by_name else [])])
+    lines = [f" __set(self, {field.name!r}, {_value(field)})" for field in kept if _value(field)]
+    passed_on = [field for field in taken if field not in kept]
+    if hasattr(cls, "__post_init__"):
+        lines.append(f" self.__post_init__({', '.join(field.name for field in passed_on)})")
+    text = f"def __init__({parameters}):\n" + "\n".join(lines or [" pass"])
+    names = {"__set": object.__setattr__, "__MISSING": MISSING}
+    names |= {f"__default_{field.name}": field.default for field in taken}
+    names |= {f"__make_{field.name}": field.default_factory for field in kept}
+    exec(compile(text, f"<constructor of {cls.__qualname__}>", "exec"), names)  # noqa: S102, as `dataclass`
+    made: Any = names["__init__"]
+    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    made.__annotations__ = {field.name: field.type for field in taken} | {"return": None}
+    return made
+
+
+def _taken(cls: Any) -> list[Field[Any]]:
+    """What the constructor takes: fields, and each `InitVar`, which is passed on. The `kw_only` of a
+    `ClassVar` is not set."""
+    every = cls.__dataclass_fields__.values()
+    return [field for field in every if field.init and field.kw_only is not MISSING]
+
+
+def _parameter(field: Field[Any]) -> str:
+    """As it is written in the constructor; its name alone if it has no default."""
+    if field.default is not MISSING:
+        return f"{field.name}=__default_{field.name}"
+    return field.name if field.default_factory is MISSING else f"{field.name}=__MISSING"
+
+
+def _value(field: Field[Any]) -> str:
+    """What is assigned to a field; empty if its default stays that of the class."""
+    if field.default_factory is MISSING:
+        return field.name if field.init else ""
+    made = f"__make_{field.name}()"
+    return f"{made} if {field.name} is __MISSING else {field.name}" if field.init else made
+
+
+def _refusals(cls: Any, kept: Fields) -> dict[str, Callable[..., None]]:
+    names = {field.name for field in kept}
+
+    def refuse(what: str, one: object, name: str) -> None:
+        """A class without the decorator that derives from this one may have other attributes."""
+        if type(one) is cls or name in names:
+            raise FrozenInstanceError(f"cannot {what} field {name!r}")
+
+    def assign(self: Any, name: str, value: object) -> None:
+        refuse("assign to", self, name)
+        super(cls, self).__setattr__(name, value)
+
+    def delete(self: Any, name: str) -> None:
+        refuse("delete", self, name)
+        super(cls, self).__delattr__(name)
+
+    return {"__setattr__": assign, "__delattr__": delete}
+
+
+def _comparison(kept: Fields) -> dict[str, Callable[..., Any]]:
+    compared = _values([field.name for field in kept if field.compare])
+    hashed = _values([field.name for field in kept if (field.compare if field.hash is None else field.hash)])
 
     def equal(self: Any, other: Any) -> Any:
         if other.__class__ is not self.__class__:
@@ -65,8 +172,8 @@ def _comparison(cls: Any) -> dict[str, Callable[..., Any]]:
     return {"__eq__": equal, "__hash__": number}
 
 
-def _text(cls: Any) -> dict[str, Callable[..., Any]]:
-    names = [field.name for field in fields(cls) if field.repr]
+def _text(kept: Fields) -> dict[str, Callable[..., Any]]:
+    names = [field.name for field in kept if field.repr]
     shown, text = _values(names), ", ".join(f"{name}={{!r}}" for name in names)
 
     def written(self: Any) -> str:
@@ -79,4 +186,7 @@ def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     """What reads these fields of an object. `attrgetter` gives a tuple from two names on."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda self: tuple(getattr(self, name) for name in names)
+    if not names:
+        return lambda self: ()
+    one = attrgetter(names[0])
+    return lambda self: (one(self),)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, asdict, dataclass, field, replace
+from copy import deepcopy
+from dataclasses import FrozenInstanceError, InitVar, asdict, dataclass, field, replace
+from inspect import isfunction, signature
 from types import new_class
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -27,6 +30,23 @@ class Fieldless:
     """Equal to each of its kind."""
 
 
+class Full:
+    """Each kind of parameter that a constructor may have."""
+
+    kind: ClassVar[str] = "full"
+    x: int
+    passed_on: InitVar[int]
+    y: list[int] = field(default_factory=list)
+    half: InitVar[float] = 0.5
+    fixed: int = field(default=3, init=False)
+    made: dict[str, int] = field(default_factory=dict, init=False)
+    by_name: int = field(default=4, kw_only=True)
+    named: int = field(kw_only=True, compare=False)
+
+    def __post_init__(self, passed_on: int, half: float) -> None:
+        self.made["passed on"] = int(passed_on * half)
+
+
 class Stating:
     x: int
 
@@ -44,24 +64,28 @@ class Numbered:
         return 7
 
 
-BODIES = {Point: [(3,), (3, 2, "noted"), (3, 2, "", 1), (4,)], One: [(3,), (4,)], Fieldless: [()]}
-BODIES |= {Stating: [(3,), (4,)], Numbered: [(3,), (4,)]}
+BODIES: dict[type, list[Any]] = {Point: [(3,), (3, 2, "noted"), (3, 2, "", 1), (4,)], One: [(3,), (4,)]}
+BODIES |= {Fieldless: [()], Stating: [(3,), (4,)], Numbered: [(3,), (4,)]}
 OPTIONS: list[dict[str, bool]] = [{}, {"eq": False}, {"repr": False}]
 
 
 def behaviour(made: Callable[[Any], Any], body: type, options: dict[str, bool]) -> list[object]:
     """What objects of the class and of one that derives from it say of each other."""
-    decorated = made(new_class(body.__name__, (), {}, lambda names: names.update(copied(body))))
-    derived = new_class("Derived", (decorated,))
-    objects = [kind(*given) for kind in (decorated, derived) for given in BODIES[body]]
+    cls = decorated(made, body)
+    derived = new_class("Derived", (cls,))
+    objects = [kind(*given) for kind in (cls, derived) for given in BODIES[body]]
     texts = ["" if "object at" in repr(one) else repr(one) for one in objects]
-    if options.get("eq", True) and decorated.__hash__:
+    if options.get("eq", True) and cls.__hash__:
         texts += [str(hash(one)) for one in objects if type(one).__hash__ is not object.__hash__]
-    return [decorated.__match_args__, texts, [one == other for one in objects for other in [*objects, 3]]]
+    return [cls.__match_args__, texts, [one == other for one in objects for other in [*objects, 3]]]
 
 
 def copied(body: type) -> dict[str, Any]:
     return {name: value for name, value in vars(body).items() if name not in ("__dict__", "__weakref__")}
+
+
+def decorated(made: Callable[[Any], Any], body: type) -> Any:
+    return made(new_class(body.__name__, (), {}, lambda names: names.update(copied(body))))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -69,6 +93,49 @@ def copied(body: type) -> dict[str, Any]:
 def test_it_behaves_as_a_frozen_dataclass(body: type, options: dict[str, bool]) -> None:
     expected = behaviour(dataclass(frozen=True, **options), body, options)
     assert behaviour(frozen(**options), body, options) == expected
+
+
+def constructor(cls: Any, calls: list[Callable[[Any], Any]]) -> list[object]:
+    """The parameters of a class, and what each call makes or refuses."""
+    parameters = signature(cls).parameters.values()
+    found: list[object] = [
+        (each.name, each.kind, each.annotation, each.default is each.empty) for each in parameters
+    ]
+    for call in calls:
+        try:
+            found.append(vars(call(cls)))
+        except TypeError as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize("body", [*BODIES, Full])
+def test_its_constructor_takes_and_refuses_what_that_of_a_dataclass_does(body: type) -> None:
+    calls: list[Callable[[Any], Any]] = [
+        lambda cls: cls(1, 2, named=3),
+        lambda cls: cls(1, passed_on=8, y=[1], half=0.25, by_name=7, named=3),
+        lambda cls: cls(1, 2, [3], 0.5, 4),
+        lambda cls: cls(x=1, fixed=2),
+        lambda cls: cls(1, 2, "noted"),
+        lambda cls: cls(),
+    ]
+    expected = constructor(decorated(dataclass(frozen=True), body), calls)
+    assert constructor(decorated(frozen, body), calls) == expected
+
+
+def test_each_object_has_its_own_of_what_a_factory_makes() -> None:
+    cls = decorated(frozen, Full)
+    one, other = cls(1, 2, named=3), cls(1, 2, named=3)
+    assert (one.y, one.made) == (other.y, other.made)
+    assert one.y is not other.y
+    assert one.made is not other.made
+
+
+def test_its_constructor_is_compiled_when_it_is_needed() -> None:
+    cls = decorated(frozen, Point)
+    assert not isfunction(vars(cls)["__init__"])
+    new_class("Derived", (cls,))(3)
+    assert isfunction(vars(cls)["__init__"])
 
 
 @frozen
@@ -88,3 +155,44 @@ def test_the_tools_of_dataclasses_take_it_and_a_frozen_dataclass_derives_from_it
             refused()
     with pytest.raises(TypeError, match="unhashable"):
         hash(Place(1))
+
+
+def test_a_class_without_the_decorator_may_have_more_attributes() -> None:
+    class Wider(Place):
+        """As torch.nn.Module, which sets what it likes."""
+
+    wider = Wider(1)
+    setattr(wider, "z", 3)  # noqa: B010, a type checker would refuse it
+    delattr(wider, "z")
+    for name in ("x", "y"):
+        with pytest.raises(FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+            setattr(wider, name, 2)
+
+
+def test_a_field_without_a_default_follows_none_that_has_one() -> None:
+    class Disordered:
+        x: int = 1
+        y: int
+
+    with pytest.raises(TypeError, match="Disordered: y has no default, but x before it has one"):
+        decorated(frozen, Disordered)
+
+
+def test_it_derives_from_frozen_classes_only_and_leaves_them_so() -> None:
+    @dataclass
+    class Open:
+        x: int
+
+    with pytest.raises(TypeError, match="Closed is frozen and derives from a dataclass that is not"):
+        frozen(new_class("Closed", (Open,)))
+    with pytest.raises(ValueError, match="mutable default"):
+        frozen(
+            new_class("Wrong", (Place,), {}, lambda names: names.update(__annotations__={"z": list}, z=[]))
+        )
+    with pytest.raises(TypeError, match="non-frozen dataclass from a frozen one"):
+        dataclass(new_class("Open", (Place,)))
+
+
+def test_it_is_copied_and_pickled_whole() -> None:
+    for copied_one in (deepcopy(Place(1, [2])), pickle.loads(pickle.dumps(Place(1, [2])))):
+        assert copied_one == Place(1, [2])

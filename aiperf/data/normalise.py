@@ -31,6 +31,8 @@ class Normalisation:
     def __call__(self, images: Tensor) -> Tensor:
         """Bytes (n, height, width, c) as new float32 of that shape."""
         scale, shift = self._line(images.shape[2])
+        if images.is_cuda:
+            return in_one_pass(images.flatten(2), scale, shift).view(images.shape)
         return images.flatten(2).to(torch.float32).mul_(scale).add_(shift).view(images.shape)
 
     def into(self, images: Tensor, out: Tensor) -> Tensor:
@@ -62,6 +64,13 @@ class Normalisation:
     def to(self, device: torch.device) -> Normalisation:
         """The same on another device."""
         return Normalisation(self.scale.to(device), self.shift.to(device))
+
+
+def in_one_pass(pixels: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """`pixels · scale + shift` of bytes as float32. On CUDA this is one kernel, which reads a byte and writes
+    a number of four; three kernels would move 21 bytes. On a CPU it takes longer than they do, and its
+    last bit depends on whether the processor multiplies and adds at once."""
+    return torch.addcmul(shift, pixels, scale)
 
 
 def pixel_normalisation(images: Tensor, where: str) -> Normalisation:

@@ -89,12 +89,12 @@ def _in_turn(
     meter = Meter(device)
     steps = {name: _step(device, graph, variant, size) for name, variant in variants.items()}
     rates: dict[str, list[float]] = {name: [] for name in variants}
-    numbers = {name: max(1, round(seconds / _timed(device, step, 1))) for name, step in steps.items()}
+    numbers = {name: max(1, round(seconds / timed(device, step, 1))) for name, step in steps.items()}
     for _ in range(ROUNDS):
         for name, step in steps.items():
             images = numbers[name] * (size + variants[name].more_images)
             with meter.during(name):
-                rates[name].append(images / _timed(device, step, numbers[name]))
+                rates[name].append(images / timed(device, step, numbers[name]))
     return {name: median(each) for name, each in rates.items()}, meter
 
 
@@ -120,7 +120,7 @@ def _step(device: Device, graph: Graph, variant: Variant, size: int) -> Callable
     return step
 
 
-def _timed(device: Device, step: Callable[[], None], number: int) -> float:
+def timed(device: Device, step: Callable[[], None], number: int) -> float:
     device.synchronise()
     began = perf_counter()
     for _ in range(number):

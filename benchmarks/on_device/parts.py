@@ -93,6 +93,7 @@ PARTS = (
     Part("places", "Another device, by UUID, on a slice", "places", (75.0, 15.0)),
     Part("inputs", "Training from JPEG and packed images", "inputs", (90.0, 20.0)),
     Part("batches", "Sizes of the batch", "choices", (90.0, 20.0), function="measure_sizes"),
+    Part("unfused", "What fused steps leave to torch", "unfused", (30.0, 5.0)),
     Part("sensors", "Sensors and energy", "sensors", (45.0, 15.0)),
     Part("peak", "Ceilings against the list of peaks", "ceilings", (60.0, 20.0)),
     _run("synthetic"),

@@ -15,7 +15,17 @@ from torch import Tensor
 from aiperf.device.cpu import Cpu
 from aiperf.engines.engine import Engine
 from aiperf.engines.registry import KINDS
-from benchmarks.on_device import choices, engines, group, inputs, meter, out_of_memory, places, replays
+from benchmarks.on_device import (
+    choices,
+    engines,
+    group,
+    inputs,
+    meter,
+    out_of_memory,
+    places,
+    replays,
+    unfused,
+)
 from benchmarks.on_device.out_of_memory import Waiting
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Use
@@ -218,6 +228,30 @@ def test_choices_and_sizes_of_the_batch_are_timed(setting: Setting, monkeypatch:
     assert [row["what"] for row in sizes["rows"]] == [
         f"{size} images, {engine}" for size in (2, 4) for engine in ("eager", "fused")
     ]
+
+
+def test_what_fused_steps_leave_to_torch_is_timed_beside_another_way(setting: Setting) -> None:
+    found = unfused.measure(setting)
+    compared = {row["what"]: row["by"] for row in found["rows"]}
+    assert compared == {
+        "first convolution, 3 channels": "",
+        "first convolution, 4 channels": "first convolution, 3 channels",
+        "first convolution, 8 channels": "first convolution, 3 channels",
+        "casts of weights": "",
+        "casts of weights, one call": "casts of weights",
+        "normalisation and cast": "",
+        "bytes copied to 16 bits": "normalisation and cast",
+    }
+    assert all(row["found"] > 0 for row in found["rows"])
+    assert not found["faults"]
+
+
+def test_images_that_a_device_normalises_otherwise_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.arange(256).repeat(6).to(torch.uint8).view(2, 16, 16, 3)
+    assert unfused.wrongly_normalised(images) == []
+    monkeypatch.setattr(unfused, "in_one_pass", lambda pixels, scale, shift: pixels * scale + shift + 1e-3)
+    (fault,) = unfused.wrongly_normalised(images)
+    assert fault == "bytes are normalised to numbers that differ by 0.001"
 
 
 @pytest.mark.slow

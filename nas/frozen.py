@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from inspect import get_annotations
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -50,30 +51,35 @@ def _made(cls: type[T], eq: bool, repr: bool) -> type[T]:
     _find_fields(cls)
     _refuse_order(cls)
     kept = fields(cls)  # type: ignore[arg-type]
-    methods = {"__init__": _Constructor(cls), **_refusals(cls, kept)}
-    methods |= (_comparison(kept) if eq else {}) | (_text(kept) if repr else {})
-    for name, method in methods.items():
+    by_place = tuple(taken.name for taken in _taken(cls) if not taken.kw_only)
+    made = {"__init__": _Constructor(cls), "__match_args__": by_place, **_refusals(cls, kept)}
+    made |= (_comparison(kept) if eq else {}) | (_text(kept) if repr else {})
+    for name, value in made.items():
         if name not in stated:  # where a class states __eq__, its __hash__ is None
-            setattr(cls, name, method)
-    if "__doc__" not in stated:
-        cls.__doc__ = None  # `dataclass` has written a signature without parameters
+            setattr(cls, name, value)
     return cls
 
 
-def _find_fields(cls: type) -> None:
-    """Makes it a dataclass for which nothing is compiled, and marks it as frozen afterwards. Those from which
-    it derives are not marked meanwhile: `dataclass` refuses to derive one kind from the other."""
-    above = [vars(base)[PARAMETERS] for base in cls.__mro__[1:] if PARAMETERS in vars(base)]
-    if not all(parameters.frozen for parameters in above):
+def _find_fields(cls: Any) -> None:
+    """Makes it a dataclass for which nothing is compiled. `dataclass` compiles for each that it is told to be
+    frozen, and refuses one that is not and derives from a frozen one; so it is given the fields alone."""
+    above = [base for base in cls.__mro__[:0:-1] if PARAMETERS in vars(base)]
+    if not all(base.__dataclass_params__.frozen for base in above):
         raise TypeError(f"{cls.__qualname__} is frozen and derives from a dataclass that is not")
-    for parameters in above:
-        parameters.frozen = False
-    try:
-        dataclass(init=False, eq=False, repr=False)(cls)
-    finally:
-        for parameters in [vars(cls).get(PARAMETERS), *above]:
-            if parameters:
-                parameters.frozen = True
+    types = get_annotations(cls)
+    defaults = {name: getattr(cls, name) for name in types if hasattr(cls, name)}
+    stated = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+    # With a docstring, since `dataclass` would write one.
+    body = {"__module__": cls.__module__, "__doc__": "fields", "__annotations__": types}
+    alone: Any = dataclass(init=False, eq=False, repr=False)(type(cls.__name__, (), body | defaults | stated))
+    for name in stated:  # the default takes its place, if there is one
+        delattr(cls, name)
+        if name in vars(alone):
+            setattr(cls, name, vars(alone)[name])
+    alone.__dataclass_params__.frozen = True
+    cls.__dataclass_params__, cls.__dataclass_fields__ = alone.__dataclass_params__, {}
+    for base in (*above, alone):
+        cls.__dataclass_fields__ |= base.__dataclass_fields__
 
 
 def _refuse_order(cls: type) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import FrozenInstanceError, InitVar, asdict, dataclass, field, replace
+from dataclasses import FrozenInstanceError, InitVar, asdict, dataclass, field, fields, replace
 from inspect import isfunction, signature
 from types import new_class
 from typing import Any, ClassVar
@@ -176,6 +176,19 @@ def test_a_field_without_a_default_follows_none_that_has_one() -> None:
 
     with pytest.raises(TypeError, match="Disordered: y has no default, but x before it has one"):
         decorated(frozen, Disordered)
+
+
+def test_a_field_that_is_stated_again_keeps_its_place_and_its_default() -> None:
+    def twice(made: Callable[[Any], Any]) -> Any:
+        again = {"y": "float", "x": "float", "z": "int"}
+        first = decorated(made, Point)
+        return made(new_class("Again", (first,), {}, lambda names: names.update(__annotations__=again, z=1)))
+
+    expected, found = twice(dataclass(frozen=True)), twice(frozen)
+    assert constructor(found, [lambda cls: cls(1, z=3)]) == constructor(expected, [lambda cls: cls(1, z=3)])
+    assert [(one.name, one.type) for one in fields(found)] == [
+        (one.name, one.type) for one in fields(expected)
+    ]
 
 
 def test_it_derives_from_frozen_classes_only_and_leaves_them_so() -> None:

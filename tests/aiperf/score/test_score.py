@@ -336,6 +336,13 @@ def test_the_bootstrap_draws_what_numpy_draws(below: int, num: int) -> None:
     assert drawn(below, num).tolist() == np.random.RandomState(0).randint(0, below, num).tolist()
 
 
+def test_the_interval_of_the_mean_is_of_blocks_that_are_drawn_whole() -> None:
+    rates = np.random.RandomState(1).normal(100, 10, size=31)
+    starts = np.random.RandomState(0).randint(0, 31 - 3 + 1, (2000, 11))  # ∛31 is 3; eleven blocks fill 31 bins
+    means = [np.concatenate([rates[start : start + 3] for start in row])[:31].mean() for row in starts]
+    assert interval_of_mean(rates) == pytest.approx(np.quantile(means, [0.025, 0.975]), rel=1e-12)
+
+
 def test_the_interval_of_the_mean_covers_it_about_as_often_as_it_says() -> None:
     """Independent normal rates, true mean 100: a moving-block interval of 60 bins is slightly narrow."""
     draw = np.random.RandomState(5)

@@ -28,7 +28,7 @@ TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """States in which a group may report the end of a trial; LOST follows from its silence instead."""
 
 MOST_OF_BLOCK = 1 << 40
-"""Steps, or examples, that no group makes within the seconds of a block. So sums of them fit into 64 bits."""
+"""Steps, or examples, that no group makes in a block or a segment. So sums of them fit into 64 bits."""
 DECISIONS = frozenset({events.Dispatched, events.Ended, events.GroupLost, events.LegBegan})
 """Events that determine what the search proposes."""
 
@@ -415,12 +415,17 @@ class Replay:
         return ""
 
     def _closed(self, t: float, row: events.ClosedRow) -> str:
-        trial, number, index, *_, end, _ = row
+        trial, number, index, steps, trained, _, tally, *_, end, _ = row
         attempt = self._running(trial, number)
         if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
         if index != attempt.num_closed:
             return f"of trial {trial}, segment {index}, but {attempt.num_closed} is open"
+        if max(steps, trained, tally.of) > MOST_OF_BLOCK:
+            return (
+                f"of trial {trial}, segment {index}: {steps} steps, {trained} and {tally.of} examples "
+                "are too many"
+            )
         attempt.places.append(len(self.validations))
         self.validations.append(attempt.index, t, row, self.legs[-1].in_time(end))
         return ""

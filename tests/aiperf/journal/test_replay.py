@@ -164,7 +164,7 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(
     )
     (text,) = after(begun[:-1], Began(replace(began.started, threads=(1, 1, 1)), began.end))
     assert text.endswith("threads of 3 ranks, not of 1")
-    names = {"fault": partial(after, begun), "ended": partial(after, over), "t": t}
+    names = {"fault": partial(after, begun), "ended": partial(after, over), "t": t, "Classified": Classified}
     comes_to_what_was_read("faults.txt", {**vars(events), **vars(messages), **vars(trial), **names})
 
 

@@ -338,7 +338,9 @@ def test_the_bootstrap_draws_what_numpy_draws(below: int, num: int) -> None:
 
 def test_the_interval_of_the_mean_is_of_blocks_that_are_drawn_whole() -> None:
     rates = np.random.RandomState(1).normal(100, 10, size=31)
-    starts = np.random.RandomState(0).randint(0, 31 - 3 + 1, (2000, 11))  # ∛31 is 3; eleven blocks fill 31 bins
+    starts = np.random.RandomState(0).randint(
+        0, 31 - 3 + 1, (2000, 11)
+    )  # ∛31 is 3; eleven blocks fill 31 bins
     means = [np.concatenate([rates[start : start + 3] for start in row])[:31].mean() for row in starts]
     assert interval_of_mean(rates) == pytest.approx(np.quantile(means, [0.025, 0.975]), rel=1e-12)
 

@@ -239,7 +239,9 @@ NO_MEMORY = (
     "CUDA error: out of memory",  # c10/cuda/CUDAException.cpp: of the driver, not of torch's allocator
     "HIP error: out of memory",
     "NPU out of memory",  # torch_npu/csrc/core/npu/NPUCachingAllocator.cpp: a RuntimeError in old versions
+    "EL0004",  # of Ascend's CANN, "Failed to allocate memory": vllm-project/vllm-ascend#3141, from HCCL
     "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+    "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",  # of Intel's oneCCL: intel/torch-ccl#65
     # ATen/native/cudnn/Conv_v8.cpp drops the errors of all kernels that it tries, also a lack of memory for
     # their workspace (pytorch/pytorch#108645). A rank without any kernel for its format is never ready: it
     # makes a convolution before.

@@ -316,13 +316,13 @@ def test_bins_of_a_leg_follow_those_of_the_leg_before() -> None:
 
 
 def test_the_stable_window_is_where_nearly_all_groups_work() -> None:
-    """Two groups: the second begins at 10 s and stops at 40 s."""
-    script = Script(deadline=60.0, groups=2).begin(0).begin(1, group=1, t=10.0)
-    script.block(1, 39.5, 29.0, steps=29).block(0, 59.0, 58.5, steps=58)
-    script.close(1, 40.0, 0.5, steps=29).close(0, 59.5, 0.5, steps=58)
-    script.add(60.0, LegEnded("deadline", 60.0))
+    """Two groups, and bins of two seconds: the second group begins at 20 s and stops at 80 s."""
+    script = Script(deadline=120.0, groups=2).begin(0).begin(1, group=1, t=20.0)
+    script.block(1, 79.0, 58.0, steps=29).block(0, 118.0, 117.0, steps=58)
+    script.close(1, 80.0, 1.0, steps=29).close(0, 119.0, 1.0, steps=58)
+    script.add(120.0, LegEnded("deadline", 120.0))
     found = line(script.replay)
-    assert (found.stable_from_seconds, found.stable_to_seconds) == (10.0, 41.0)
+    assert (found.stable_from_seconds, found.stable_to_seconds) == (20.0, 82.0)
     rates = found.ops_per_second[10:41]
     assert found.stable_ops_per_second == pytest.approx(sum(rates) / 31)
     assert found.stable_interval is not None

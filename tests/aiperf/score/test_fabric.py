@@ -78,6 +78,9 @@ WITHIN = (
 
 ONE_WITHOUT = replace(HEALTHY, transports={"NET/Socket": 64}, nodes=(*NODES[:7], FabricNode("node7")))
 UNMEASURED = replace(HEALTHY, over_all=(), rounds=(), transports={}, missing=(9,), nodes=HUNG)
+OF_ONE_HOST = Fabric(
+    8, "nccl", WITHIN[:1], (), (), {"P2P": 56}, 9.0, coupled=Coupled("", 224, 256, 20, 8.0, 6_000.0)
+)
 OF_GLOO = Fabric(16, "gloo", WITHIN, SUMS, ((1.2e9,),), {ETHERNET: 16}, 9.0)
 
 

@@ -3,7 +3,7 @@ computes the chain again, so that only what he wrote can contradict what else is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -31,7 +31,10 @@ from aiperf.rules.rule import Evidence, Finding, Kind
 from aiperf.rules.verdict import RULES, Verdict, judge_by
 from aiperf.score.lineage import Recount, recount
 from aiperf.score.score import score
+from aiperf.tasks.images import known_sets
+from aiperf.wire import reports
 from aiperf.wire.reports import Coupled, Fabric
+from tests import journals
 from tests.journals import PARTS, Scene, Timed, part, replayed, told, within
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -213,9 +216,11 @@ def worked(factor: float) -> Edit:
     )
 
 
-def rows(table: Mapping[str, Sequence[tuple[Edit, str]]]) -> list[tuple[str, Edit, str]]:
-    """The rows of a table of forgeries: a rule, an edit, and what the rule says of it."""
-    return [(rule, edit, says) for rule, forgeries in table.items() for edit, says in forgeries]
+def finds(rule: str, edit: Edit) -> tuple[str, str]:
+    """What a rule of integrity says of the edited run, for a row of a table."""
+    finding = found(edit(TIMED), rule)
+    assert finding.kind is Kind.INTEGRITY
+    return finding.outcome.name, finding.text
 
 
 # Further legs
@@ -255,3 +260,7 @@ def with_leg_for_the_test(*lines: Event, released: bool = True) -> Edit:
         return [*timed[:-1], *first, *ready, *clock, (over, end), (over + 3.0, test[1])]
 
     return edit
+
+
+NAMES = {**vars(known_sets), **vars(reports), **vars(journals), **globals()}
+"""For the rows of tables."""

@@ -208,6 +208,10 @@ def with_end(reason: str, earlier_seconds: float) -> Edit:
     return each(LegEnded, lambda e: replace(e, reason=reason, end=e.end - earlier_seconds))
 
 
+def clock_off(offset: float, uncertainty: float) -> Callable[[RankReady], RankReady]:
+    return lambda e: replace(e, clock_offset_seconds=offset, clock_uncertainty_seconds=uncertainty)
+
+
 def worked(factor: float) -> Edit:
     """The same work, said to have taken this many times as long."""
     return together(

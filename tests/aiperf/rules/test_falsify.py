@@ -61,6 +61,7 @@ from tests.aiperf.rules.forged import (
     VICTIM,
     Edit,
     changed,
+    clock_off,
     each,
     failed,
     first,
@@ -377,10 +378,6 @@ def a_leg_after_the_test(timed: list[Timed]) -> list[Timed]:
     return [*timed, (0.0, replace(one(LegBegan, timed), index=1, started="2026-01-02T00:00:00+00:00"))]
 
 
-def clock_off(offset: float, uncertainty: float) -> Callable[[RankReady], RankReady]:
-    return lambda e: replace(e, clock_offset_seconds=offset, clock_uncertainty_seconds=uncertainty)
-
-
 OTHER_SEED = graph_to_json(resnet18((1, 32, 32), 10))
 FAST = Rate(2e15, 2e15, 0.01)
 
@@ -452,29 +449,10 @@ def test_without_the_ceilings_the_rules_that_need_them_are_unknown_or_cost_the_c
     assert "rank 1 has no ceiling in leg 0" in found(verdict, "ranked control").text
 
 
-@pytest.mark.parametrize(
-    ("offset", "uncertainty", "outcome", "text"),
-    [
-        (-1.9, 0.95, Outcome.PASSED, "clocks differ by at most 2.850 s"),
-        (-15.0, 15.0, Outcome.UNKNOWN, "the clock of node1 is known only to 15.0 s, because each"),
-    ],
-)  # fmt: skip
-def test_a_late_answer_contradicts_no_clock(
-    offset: float, uncertainty: float, outcome: Outcome, text: str
-) -> None:
-    verdict = judged(first(RankReady, clock_off(offset, uncertainty))(TIMED))
-    clocks = found(verdict, "clocks")
-    assert (clocks.outcome, clocks.text[: len(text)]) == (outcome, text)
+def test_a_late_answer_contradicts_no_clock() -> None:
+    verdict = judged(first(RankReady, clock_off(-1.9, 0.95))(TIMED))
+    assert found(verdict, "clocks").text == "clocks differ by at most 2.850 s"
     assert verdict.valid
-
-
-def test_legs_that_overlap_cost_the_class() -> None:
-    """The clock of an honest host may have been set in between."""
-    earlier = "2025-12-31T23:00:00+00:00"
-    verdict = judged(each(LegBegan, lambda e: replace(e, started=earlier) if e.index else e)(TWO_LEGS))
-    (doubt,) = [finding for finding in verdict.unmet if finding.rule == "clocks"]
-    assert verdict.valid
-    assert "leg 1 began 36" in doubt.text
 
 
 def test_a_seed_that_is_no_graph_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from itertools import count
 from math import inf
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from aiperf.score.deviation import agreement
 from aiperf.wire.messages import CheckDevice
 from aiperf.wire.reports import DeviceCheck
 from tests.aiperf.groups import Doing, FakeWorld, Obedient, lead
+from tests.tables import ComesTo
 
 TWICE = "rank 3 on node1 (a device) computed other bits than 3 equal devices, twice"
-LATE = "rank 3 on node1 (a device) computed other bits after the span than before it"
 
 
 def computing(*digests: str) -> type[Obedient]:
@@ -62,30 +62,22 @@ def test_a_device_may_be_allowed_to_deviate(tmp_path: Path) -> None:
     assert [each.text for each in agreement(told).deviations] == [TWICE]
 
 
-CASES: Mapping[str, tuple[tuple[str, ...], list[str], tuple[str, ...], list[str]]] = {
-    "right": ((), [], (), []),
-    "once": (("ba5e",), [], ("rank 3 on node1 deviated once and did not when it was asked again",), []),
-    "after the span": (("b175", "ba5e"), [LATE], (), [LATE]),
-    "silent after the span": (("b175", ""), [], ("rank 3 on node1 not checked after the span",), []),
-}
-"""What the third group computes; devices that deviate, why others are unknown, what the user hears."""
+def test_a_run_goes_on_and_its_journal_says_what_was_seen(
+    tmp_path: Path, comes_to_what_was_read: ComesTo
+) -> None:
+    folders = (tmp_path / f"{number}" for number in count())
 
+    def third(*digests: str) -> tuple[list[str], tuple[str, ...], list[str]]:
+        """If it computes these: devices that deviate, why others are unknown, what the user hears."""
+        told = lead(next(folders), groups := world(*digests), max_trials=4)
+        assert told.tested is not None
+        first, *_, last = asked(groups, 0)
+        assert first == last
+        assert 0 < first.seconds <= 5
+        seen = agreement(told)
+        return [each.text for each in seen.deviations], seen.unknown, groups.said
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_goes_on_and_its_journal_says_what_was_seen(case: str, tmp_path: Path) -> None:
-    digests, deviations, unknown, heard = CASES[case]
-    groups = world(*digests)
-    told = lead(tmp_path, groups, max_trials=4)
-    seen = agreement(told)
-    assert told.tested is not None
-    assert ([each.text for each in seen.deviations], seen.unknown, groups.said) == (
-        deviations,
-        unknown,
-        heard,
-    )
-    first, *_, last = asked(groups, 0)
-    assert first == last
-    assert 0 < first.seconds <= 5
+    comes_to_what_was_read("device_checks.txt", {"third": third})
 
 
 def test_who_has_asked_for_the_end_does_not_wait_for_another_check(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from aiperf.errors import WorldError
 from aiperf.journal.events import (
     TERMINATED,
     Beat,
@@ -49,6 +49,7 @@ from aiperf.wire.reports import SEED, Ceiling, FabricPart, Fallback, Ready, Star
 from aiperf.wire.trial import State
 from analysis.readings.run_tables import engines_text
 from nas.search import Candidate, Exhausted
+from tests.aiperf import groups
 from tests.aiperf.groups import (
     BATCH,
     READY,
@@ -56,9 +57,7 @@ from tests.aiperf.groups import (
     VALIDATED,
     Doing,
     FakeWorld,
-    NeverReady,
     Obedient,
-    Refuses,
     assigned,
     block,
     lead,
@@ -66,6 +65,7 @@ from tests.aiperf.groups import (
     states,
     validated,
 )
+from tests.tables import ComesTo
 
 
 def order(told: Iterable[Event]) -> str:
@@ -519,23 +519,18 @@ def another_clock() -> FakeWorld:
     return world
 
 
-@pytest.mark.parametrize(
-    ("world", "told"),
-    [
-        (lambda: FakeWorld(Obedient, saying(code_hash="other")), "differ in code hash; use the same"),
-        (lambda: FakeWorld(WithDevices, ranks=2), "node1 shows 8 devices to 2 training rank"),
-        (lambda: FakeWorld(saying(multiplies={"convolution": "fp16"})), "computed a convolution in fp16"),
-        (another_clock, "the clocks of node1 and the master differ by 3.0 s; synchronise them"),
-        (lambda: FakeWorld(Obedient, NeverReady), "of 1 no word came: rank 2; see logs/"),
-        (lambda: FakeWorld(Obedient, Refuses), "^rank 2 on node2: the data is not here$"),
-    ],
-)  # fmt: skip
-def test_what_is_refused_before_the_clock_runs(world: type[FakeWorld], told: str, tmp_path: Path) -> None:
-    with pytest.raises(WorldError, match=told):
-        lead(tmp_path, world(), max_trials=2)
-    found = replay(read_journal(RunFiles(tmp_path / "run").journal))
-    assert found.leg.released is None
-    assert reason(found).startswith("error: ")
+def test_what_is_refused_before_the_clock_runs(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
+    folders = (tmp_path / f"{number}" for number in count())
+
+    def refused(world: FakeWorld) -> None:
+        try:
+            lead(folder := next(folders), world, max_trials=2)
+        finally:
+            found = replay(read_journal(RunFiles(folder / "run").journal))
+            assert found.leg.released is None
+            assert reason(found).startswith("error: ")
+
+    comes_to_what_was_read("refused_before_the_clock.txt", {**vars(groups), **globals(), "refused": refused})
 
 
 def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from analysis.submissions.unpacking import opened_run
 from analysis.submissions.verify import checked
 from tests.analysis.packages import contents, make, ranked
 from tests.journals import CIFAR, Machine, Timed, events, record_power, resized, write_hidden, write_run
+from tests.tables import ComesTo
 
 SALT, OTHER = "5a" * 32, "5b" * 32
 SETTINGS = {rank: {"job": "Slurm 471199", "container": "Apptainer site.sif"} for rank in range(1, 5)}
@@ -190,19 +191,9 @@ def test_telemetry_is_packed_without_the_reasons_of_its_sensors(run: RunFiles, t
     assert json.loads(packed.splitlines()[-1]) == {"wall_seconds": 1.5, **readings}
 
 
-ALL = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"
+def test_one_line_says_what_is_published(comes_to_what_was_read: ComesTo) -> None:
+    def published(*more: str, hides: bool) -> str:
+        files = ("journal.jsonl", "logs/a.steps.jsonl", "logs/b.steps.jsonl", *more)
+        return published_text(Path("a.tar.gz"), {f"runs/a/{name}": Path() for name in files}, hides)
 
-
-@pytest.mark.parametrize(
-    ("more", "hides", "text"),
-    [
-        (("private.jsonl",), True, f", with {ALL}; --redact leaves those out"),
-        ((), True, f"; left out: {ALL}"),
-        ((), False, ", with the names of hosts, paths and jobs"),
-    ],
-)
-def test_one_line_says_what_is_published(more: tuple[str, ...], hides: bool, text: str) -> None:
-    files = ("journal.jsonl", "logs/a.steps.jsonl", "logs/b.steps.jsonl", *more)
-    told = published_text(Path("a.tar.gz"), {f"runs/a/{name}": Path() for name in files}, hides)
-    has = "a.tar.gz publishes the system description, the contact, 1 journal and 2 rank logs"
-    assert told == has + text
+    comes_to_what_was_read("published.txt", {"published": published})

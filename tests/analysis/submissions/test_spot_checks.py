@@ -78,15 +78,18 @@ def test_what_failed_or_kept_nothing_is_never_chosen() -> None:
     assert last.trial not in [each.trial for each in endings_by_leg(replayed(TWO_LEGS))[1]]
 
 
+def answers_at(*heads: tuple[int, int]) -> list[NotaryAnswer]:
+    """Answers to heads of so many lines, after so many milliseconds; each signature is its number."""
+    hashes = "ab" * 32
+    return [
+        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), later, count, "", f"{count}" * 128)
+        for count, (line, later) in enumerate(heads)
+    ]
+
+
 def test_the_first_signature_after_a_trials_end_draws_its_number() -> None:
     """Within two minutes of the signature before it."""
-    hashes = "ab" * 32
-    answers = [
-        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), milliseconds, count, "", sign * 128)
-        for count, (line, milliseconds, sign) in enumerate(
-            [(2, 0, "0"), (10, 120_000, "1"), (12, 240_001, "2"), (20, 240_001, "3")]
-        )
-    ]
+    answers = answers_at((2, 0), (10, 120_000), (12, 240_001), (20, 240_001))
     endings = [Ending(trial, line, 1, "") for trial, line in [(7, 5), (3, 10), (4, 11), (5, 13), (6, 21)]]
     numbers = [
         sha256(f"{sign * 128} {trial}".encode()).hexdigest() for sign, trial in ("17", "13", "24", "35")
@@ -282,11 +285,7 @@ def test_each_answer_drops_the_weights_that_it_does_not_choose(kept: Kept) -> No
     """Nine trials have ended, of which the first answer covers eight and the second one more."""
     for trial in range(1, 10):
         kept.end(trial)
-    hashes = "ab" * 32
-    answers = [
-        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), 0, count, "", f"{count}" * 128)
-        for count, line in enumerate([2, 18, 19])
-    ]
+    answers = answers_at((2, 0), (18, 0), (19, 0))
     kept.files.notary_directory.mkdir()
     for known, waits in ((1, True), (2, True), (3, False)):
         kept.files.notary_answers(0).write_text("".join(each.line() for each in answers[:known]))

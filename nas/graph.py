@@ -475,7 +475,8 @@ class _Facts:
         convolution = self.layer.convolution(*self.inputs)
         for along in convolution.windows(self.inputs[0][1:]) if convolution else ():
             if along.kernel > most_taps(-(-along.side // along.dilation)):
-                return f"the kernel of {{}} has {along.kernel} taps along {along.side} pixels"
+                pixels = f"{along.side} pixel{'s' * (along.side > 1)}"
+                return f"the kernel of {{}} has {along.kernel} taps along {pixels}"
         return ""
 
     @cached_property

@@ -187,14 +187,15 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     replay, found, most = evidence.replay, evidence.replay.pieces(), kind.bounds(evidence.replay)
     rows = _rows_beyond(evidence, most, kind.counted)
     # Python's numbers, which overflow without a warning.
-    columns = (each[rows].tolist() for each in (found.attempt, found.examples, found.seconds))
-    for row, index, examples, seconds in zip(rows, *columns):
+    columns = (each[rows].tolist() for each in (found.attempt, found.segment, found.examples, found.seconds))
+    for row, index, segment, examples, seconds in zip(rows, *columns):
         attempt, validation = replay.attempts[index], bool(row >= found.num_blocks)
         number = attempt.trial.number
         operations, limit = kind.least(number)[validation] * examples, most[attempt.leg.index](attempt.ranks)
         if operations > limit * seconds and examples >= len(attempt.ranks):  # else some ranks have none
             what = "a validation" if validation else "a block"
-            yield f"trial {number}: {what} of {seconds:.6f} s did more {kind.name} than its devices can do"
+            which = f"trial {number}, segment {segment}: {what} of {seconds:.6f} s"
+            yield f"{which} did more {kind.name} than its devices can do"
     tested = replay.tested
     if tested is None or (costs := evidence.recount.counts.get(tested.trial)) is None:
         return
@@ -347,7 +348,8 @@ def _thread_faults(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -
     if threads < 0 or (most is not None and threads > most and str(threads) != stated):
         yield f"{name} used {threads} threads, but its device has {most}"
     if untimed := {str(count) for count in of_trials} - timed.keys() - {str(threads)}:
-        yield f"rank {ceiling.rank} trained with {min(untimed)} threads, which were not timed before the span"
+        other = counted(int(min(untimed)), "thread")
+        yield f"rank {ceiling.rank} trained with {other}, for which no step was timed before the span"
     steps = ceiling.timed
     if not all(step.seconds > 0 and str(step.threads) in timed and step.rounds > 0 for step in steps):
         yield f"{name}: a step was timed with other threads than {', '.join(timed):.60}, or in no time"
@@ -356,7 +358,7 @@ def _thread_faults(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -
     if timed and not (
         str(threads) in timed and all(key.isdigit() and took > 0 for key, took in timed.items())
     ):
-        yield f"{name}: {threads} threads do not follow from the times of {', '.join(timed):.60}"
+        yield f"{name}: {counted(threads, 'thread')} cannot follow from the times of {', '.join(timed):.60}"
     products = ceiling.thread_products
     if products and not (products.keys() <= timed.keys() and products.get(str(threads)) == ceiling.product):
         yield f"{name}: the products with {', '.join(products):.60} threads do not fit those with {threads}"

@@ -19,6 +19,7 @@ from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import HyperParameters, State
+from aiperf.wording import counted
 from nas.ops import OPS
 
 FORMULA_SINCE = 2
@@ -89,7 +90,8 @@ def _against_plan(training: TrainingConfig, attempt: Attempt, planned: Plan, val
     patient = next((at for at, num in enumerate(since) if num == training.patience), None)
     stopped_early = patient is not None
     if stopped_early and patient != len(rows) - 1:
-        yield f"trial {number} continued after {training.patience} validations without a better error"
+        without = counted(training.patience, "validation")
+        yield f"trial {number} continued after {without} without a better error"
     if attempt.state is State.COMPLETE and validated != planned.steps and not stopped_early:
         yield f"trial {number} is complete, but only {validated} of {planned.steps} steps were validated"
     yield from _kept(attempt, rows)

@@ -27,6 +27,7 @@ from aiperf.wire.fabric import assembled
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import MeasureCeiling, MeasureControl, ToGroup
 from aiperf.wire.reports import NOTE, Ready
+from aiperf.wording import counted
 
 READY_SECONDS = INITIALISATION_SECONDS
 """Time limit in seconds for each step of the initialisation, and for a group that may have to be restarted
@@ -190,10 +191,10 @@ def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
     for each in ranks:
         if each.device_id and workers[each.host] < each.visible_devices and each.visible_devices > 1:
             right = len(workers) * each.visible_devices + 1
+            ranks_there = counted(workers[each.host], "training rank")
             raise WorldError(
-                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} training "
-                f"rank(s); start {right} ranks (one per device, plus the master), or make fewer devices "
-                f"visible"
+                f"{each.host} shows {each.visible_devices} devices to {ranks_there}; start {right} ranks "
+                "(one per device, plus the master), or make fewer devices visible"
             )
 
 

@@ -132,10 +132,9 @@ def layout(hosts: Sequence[str], devices_per_trial: int = 0, spread: bool = Fals
     if spread:
         groups = _spread_groups(list(on_host.values()), size)
     elif (size % workers or len(on_host) % (size // workers)) if spans else workers % size:
-        raise WorldError(
-            f"--devices-per-trial {size} does not divide {len(on_host)} host(s) of {workers} worker(s) "
-            f"evenly; use one of {', '.join(map(str, _sizes(workers, len(on_host))))}"
-        )
+        there = f"{counted(len(on_host), 'host')} of {counted(workers, 'worker')}"
+        sizes = ", ".join(map(str, _sizes(workers, len(on_host))))
+        raise WorldError(f"--devices-per-trial {size} does not divide {there} evenly; use one of {sizes}")
     else:
         ordered = [rank for ranks in on_host.values() for rank in ranks]
         groups = [tuple(ordered[first : first + size]) for first in range(0, len(ordered), size)]

@@ -69,6 +69,6 @@ def test_a_kernel_far_beyond_its_image_costs_the_class_since_version_2(
     seen = found(each(Opened, lambda event: replace(event, rules=rules))(timed), "speed")
     assert seen.outcome is outcome
     says = (
-        "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixels; nobody computes most of what is counted"
+        "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixel; nobody computes most of what is counted"
     )
     assert seen.text.startswith(says) == (outcome is Outcome.UNKNOWN)

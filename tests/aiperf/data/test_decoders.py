@@ -26,8 +26,7 @@ from aiperf.data.decode import decode, decoder_name
 from aiperf.data.decoders import Decoders
 from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
 from aiperf.data.splits import Order
-from aiperf.errors import DataError
-from tests.aiperf.data.sets import CPU, write_folders
+from tests.aiperf.data.sets import CPU, refused_by, write_folders
 
 NO_PICTURE = "is neither a JPEG nor a PNG file; replace or remove it"
 
@@ -37,7 +36,7 @@ def test_a_file_that_breaks_later_is_named_and_the_next_plan_goes_on(config: Dat
     broken = Path(config.path) / "val/class1/2.jpg"
     whole = broken.read_bytes()
     broken.write_text("gone bad")
-    assert refused_later(data) == f"{broken}: {NO_PICTURE}"
+    assert refused_by(swept, data) == f"{broken}: {NO_PICTURE}"
     broken.write_bytes(whole)
     assert swept(data) == 15
 
@@ -113,15 +112,6 @@ def swept(data: Data) -> int:
     return sum(len(labels) for _, labels in data.test.sweep(4))
 
 
-def refused_later(data: Data) -> str:
-    """Not by pytest.raises, which keeps the traceback, and by it decoding processes that nobody waits for."""
-    try:
-        swept(data)
-    except DataError as error:
-        return str(error)
-    raise AssertionError("nothing was refused")
-
-
 TRAINS = """
 import sys, time
 import torch
@@ -191,7 +181,7 @@ def test_a_decoding_process_that_is_killed_ends_the_plan_with_a_line_and_the_nex
         if process.pid not in server and process.ppid() in server:
             process.kill()
             process.wait()
-    assert refused_later(data) == (
+    assert refused_by(swept, data) == (
         "a process that decodes images ended early (signal 9); if there was not enough memory, set "
         "data.loader_processes to fewer"
     )

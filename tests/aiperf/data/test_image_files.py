@@ -106,6 +106,7 @@ def blank(*shape: int) -> bytes:
 
 
 THIRD, SECOND = "data_batch_3.bin", "data_batch_2.png"
+PICKLED: Damage = dict.fromkeys([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"], b"")
 
 
 def test_bad_files_and_contradictions_are_refused(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
@@ -132,26 +133,6 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
         file.write_bytes(damaged)
         with pytest.raises(DataError, match=rf"^{file}: cannot be read \(.*\); download the file again$"):
             read_array(file, 1)
-
-
-def test_a_file_whose_name_does_not_tell_its_compression_is_to_be_renamed(tmp_path: Path) -> None:
-    plain = idx_bytes(labels_of(4000, 7))
-    for name, content, renamed in (
-        (LABELS, gzip.compress(plain), f"is compressed by gzip; rename it to {LABELS}.gz"),
-        (f"{LABELS}.gz", plain, f"is not compressed by gzip; rename it to {LABELS}"),
-    ):
-        (file := tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match=f"^{file}: {renamed}$"):
-            read_array(file, 1)
-
-
-def test_the_python_version_of_cifar10_is_refused(tmp_path: Path) -> None:
-    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        (tmp_path / name).touch()
-    with pytest.raises(
-        DataError, match=r"Python version of CIFAR-10.*; download the binary version, cifar-10-"
-    ):
-        load(ImageData("cifar10", 3, 32, 10, path=str(tmp_path), validation_examples=9), CPU, 1)
 
 
 @pytest.mark.slow

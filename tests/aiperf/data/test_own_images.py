@@ -22,7 +22,7 @@ from aiperf.data.own_images import MOST_PASSES, inferred
 from aiperf.data.parts import Indices, PartFacts, SetFacts, stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
-from tests.aiperf.data.sets import CPU, write_cifar10, write_folders, write_idx, write_undivided
+from tests.aiperf.data.sets import CPU, refused_by, write_cifar10, write_folders, write_idx, write_undivided
 from tests.tables import ComesTo
 
 KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
@@ -107,15 +107,12 @@ def test_what_is_inferred_of_a_set_and_what_is_refused(
     """A tenth is held back, within bounds, unless it is stated; then folders that hold no set of images, and
     sets that are too small to be divided."""
 
-    def looked_at(names: list[str]) -> None:
+    def looked_at(names: list[str], path: str = "") -> str:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).mkdir(parents=True) if name.endswith("/") else (folder / name).touch()
-        try:
-            look(folder)
-        except DataError as error:
-            raise DataError(str(error).replace(str(folder), "…")) from error
+        return refused_by(look, folder / path).replace(str(folder), "…")
 
     names = {**globals(), "take_validation": take_validation, "looked_at": looked_at}
     comes_to_what_was_read("own_images.txt", names)
@@ -164,11 +161,7 @@ def test_validation_is_the_same_however_many_images_are_trained_on() -> None:
 
 
 def refused_split(labels: Indices, training: int, validation: int) -> str:
-    try:
-        take_validation(labels, of_parts(training, validation), "here", "abc")
-    except DataError as error:
-        return str(error)
-    return ""
+    return refused_by(take_validation, labels, of_parts(training, validation), "here", "abc")
 
 
 @given(

@@ -29,7 +29,7 @@ from aiperf.data.packed.shards import alone, damaged, read_manifest
 from aiperf.errors import DataError
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, command, packed
-from tests.aiperf.data.sets import pictures, write_folders
+from tests.aiperf.data.sets import pictures, refused_by, write_folders
 from tests.tables import ComesTo
 
 SIDE = 32
@@ -131,15 +131,12 @@ def test_a_folder_of_other_things_one_among_the_images_and_one_without_room_are_
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(planning.shutil, "disk_usage", lambda folder: usage)
 
-    def holding(name: str, content: str) -> object:
+    def holding(name: str, content: str) -> str:
         (folder := Path(tempfile.mkdtemp(dir=".")).relative_to(".")).joinpath(name).write_text(content)
         return planned(Path(source.name), folder)
 
-    def planned(images: Path, target: Path) -> object:
-        try:
-            return plan(images, target, SIDE)
-        except DataError as error:
-            return str(error).replace(target.parts[0], "…")
+    def planned(images: Path, target: Path) -> str:
+        return refused_by(plan, images, target, SIDE).replace(target.parts[0], "…")
 
     names = {"holding": holding, "planned": planned, "Path": Path, "OTHERS": OTHERS, "set": Path(source.name)}
     comes_to_what_was_read("refused_packings.txt", names)

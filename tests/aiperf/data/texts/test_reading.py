@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from aiperf.data import load
-from aiperf.data.image_files import look
 from aiperf.data.texts import loading, reading
 from aiperf.data.texts.reading import text_at
 from aiperf.errors import DataError
@@ -175,15 +174,6 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
     assert bytes(symbols[0].tolist()) == b"here the test part begin"
     assert len(next(data.train.stream(64, 1))[0]) == 64
     assert kept() - before < 64 << 10
-
-
-def test_a_folder_or_file_of_text_is_not_taken_for_images(tmp_path: Path) -> None:
-    (tmp_path / "book.txt").write_bytes(b"words")
-    with pytest.raises(DataError, match=r"; give a folder that does; for text, use --preset text"):
-        look(tmp_path)
-    expected = f"{tmp_path}/book.txt is a file; for text, use --preset text --data PATH; for images, give"
-    with pytest.raises(DataError, match=f"^{re.escape(expected)} their folder$"):
-        look(tmp_path / "book.txt")
 
 
 CONFIG = TextData("text", 1, 256, 256)

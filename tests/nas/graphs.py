@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -101,12 +103,18 @@ class Draft:
         return Graph(input, tuple(self.nodes), head=head)
 
 
-def chain(*layers: Layer, input: Shape = IMAGE) -> Graph:
-    """Layers one after the other, named by type and place."""
+def wired(rows: Mapping[str, Iterable[Any]], *input: int, head: Head = Classes()) -> Graph:  # noqa: B008
+    """Each row has a layer and what it reads: the one before unless told otherwise."""
     draft = Draft()
-    for place, layer in enumerate(layers):
-        draft.put(f"{type(layer).__name__}.{place}", layer)
-    return draft.graph(*input)
+    for name, (layer, *reads) in rows.items():
+        draft.put(name, layer, *reads)
+    return draft.graph(*input, head=head)
+
+
+def chain(*layers: Layer, input: Shape = IMAGE, head: Head = Classes()) -> Graph:  # noqa: B008
+    """Layers one after the other, named by type and place."""
+    rows = {f"{type(layer).__name__}.{place}": [layer] for place, layer in enumerate(layers)}
+    return wired(rows, *input, head=head)
 
 
 def grouped(classes: int = 20, side: int = 24) -> Graph:

@@ -6,7 +6,6 @@ import copy
 import inspect
 import pickle
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from nas.head import NextSymbol
 from nas.layers import (
     Add,
     Attention,
-    AveragePool,
     BatchNorm,
     Dense,
     Dropout,
@@ -33,18 +31,16 @@ from nas.layers import (
     HardSwish,
     Layer,
     Linear,
-    MaxPool,
     MissingReading,
     ReLU,
     ReLU6,
-    ShapeError,
 )
 from nas.modules import Network, module_of
 from nas.seeds import residual
 from nas.text_seeds import llama_4x128
 from nas.weights import Array, initial
 from tests.nas.formulas import by_hand, formula
-from tests.nas.graphs import LAYERS, SAMPLES, Draft, chain, graphs, grouped
+from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs, grouped, wired
 from tests.nas.grown import standard
 from tests.nas.networks import examples, loss, network, random_weights
 from tests.nas.text.samples import TEXT_SAMPLES, texts
@@ -99,14 +95,6 @@ def test_a_module_has_the_tensors_of_its_layer_and_computes_its_formula(name: st
         results.append((y, *torch.autograd.grad(y, wanted, towards)))
     noise = 1e-7 if isinstance(layer, (HardSwish, HardSigmoid)) else 1e-10  # a sixth in fp32, in gradients
     torch.testing.assert_close(*results, rtol=noise, atol=noise)
-
-
-@pytest.mark.parametrize("layer", [MaxPool, AveragePool])
-def test_a_pool_cannot_count_comparisons_with_padding_alone(layer: Callable[..., Layer]) -> None:
-    """One of 2001 on 32 pixels counted 4 million taps an output, of which 1,024 are on the image."""
-    assert layer(68, 1, padding=34).shape((4, 32, 32)) == (4, 33, 33)
-    with pytest.raises(ShapeError, match="sees mostly padding"):
-        layer(129, 1, padding=64).shape((4, 32, 32))
 
 
 @pytest.mark.contract
@@ -255,12 +243,9 @@ def test_the_images_are_not_written_to(layers: tuple[Layer, ...], training: bool
 @pytest.mark.parametrize("layer", [ReLU(), Attention(2, 2, rotary=0.0)], ids=str)
 def test_what_a_layer_keeps_for_its_gradient_is_not_written_over(layer: Layer) -> None:
     """Its output is memory that its backward pass reads, so no sum may be made in its place."""
-    draft = Draft()
-    draft.put("embedding", Embedding(5, 8))
-    draft.put("keeps", layer, *["embedding"] * (3 if isinstance(layer, Attention) else 1))
-    draft.put("add", Add(), "keeps", "embedding")
-    draft.put("symbols", Linear(5))
-    graph = draft.graph(6, head=NextSymbol())
+    reads = ["embedding"] * (3 if isinstance(layer, Attention) else 1)
+    rows = {"embedding": [Embedding(5, 8)], "keeps": [layer, *reads], "add": [Add(), "keeps", "embedding"]}
+    graph = wired({**rows, "symbols": [Linear(5)]}, 6, head=NextSymbol())
     loss(network(graph)(examples(graph))).backward()
 
 

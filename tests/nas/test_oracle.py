@@ -15,19 +15,16 @@ from nas.ops import TENSOR_OPS
 from nas.products import all_pairs
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_4x128
-from tests.nas.graphs import Draft, graphs, grouped
+from tests.nas.graphs import graphs, grouped, wired
 from tests.nas.grown import grown, standard
 from tests.nas.oracles import by_torch, by_us
 from tests.nas.text.samples import texts
 
 
 def mixture() -> Graph:
-    draft = Draft()
-    draft.put("embedding", Embedding(11, 24))
-    draft.put("experts", Experts(8, 2, 40))
-    draft.put("add", Add(), "embedding", "experts")
-    draft.put("symbols", Linear(11))
-    return draft.graph(13, head=NextSymbol())
+    rows = {"embedding": [Embedding(11, 24)], "experts": [Experts(8, 2, 40)]}
+    ends = {"add": [Add(), "embedding", "experts"], "symbols": [Linear(11)]}
+    return wired({**rows, **ends}, 13, head=NextSymbol())
 
 
 def upcycled(chosen: int) -> Graph:

@@ -30,7 +30,7 @@ from nas.layers import (
 )
 from nas.products import element_operations, least_elements, least_products
 from nas.seeds import resnet50
-from tests.nas.graphs import Draft, chain, graphs
+from tests.nas.graphs import chain, graphs
 from tests.nas.text.samples import texts
 from tests.tables import ComesTo
 
@@ -127,10 +127,7 @@ def in_vain(layer: Layer, side: int) -> str:
 
 def choosing(experts: Layer) -> str:
     """For positions with 3 features: more experts make more comparisons than products of scores."""
-    draft = Draft()
-    for name, layer in (("symbols", Embedding(7, 3)), ("moe", experts), ("logits", Linear(7))):
-        draft.put(name, layer)
-    return draft.graph(5, head=NextSymbol()).counted_in_vain
+    return chain(Embedding(7, 3), experts, Linear(7), input=(5,), head=NextSymbol()).counted_in_vain
 
 
 def test_what_is_counted_in_vain_is_named(comes_to_what_was_read: ComesTo) -> None:

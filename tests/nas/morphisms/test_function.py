@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from nas.graph import Graph
 from nas.head import NextSymbol
-from nas.layers import GELU, Conv2d, Embedding, LayerNorm, Positions, RMSNorm, ShapeError
+from nas.layers import GELU, Embedding, LayerNorm, Positions, RMSNorm, ShapeError
 from nas.modules import Network
 from nas.morphisms import (
     MIX,
@@ -65,7 +65,7 @@ EXACT = (DeepenBasic, DeepenBottleneck, Skip, SqueezeExcite, DeepenPlain, Deepen
 COPYING = (WidenByCopies, WidenTrunkByCopies, BranchSplit)
 """Those without new weights, only shares of the parent's."""
 # Of the largest logit. In fp32 the noise of an unchanged network is 1e-6.
-ALLOWED = {"fp64": 1e-12, "fp64 training": 1e-10, "fp32": 1e-5, "fp32 training": 1e-4, "carried": 1e-12}
+ALLOWED = {"fp64": 1e-12, "fp64 training": 1e-10, "fp32": 1e-5, "fp32 training": 1e-4, "carried": 1e-13}
 # What was measured stands in docs/growing.md.
 ALLOWED_OF_TEXT = dict.fromkeys(ALLOWED, 1e-13) | dict.fromkeys(("fp32", "fp32 training"), 1e-5)
 SCALES = (1.0, 0.01, 100.0)
@@ -83,32 +83,24 @@ def one_thread() -> None:
 @pytest.mark.contract
 @every_kind
 def test_the_function_is_kept(kind: type[Morphism]) -> None:
+    for place, (name, _, morphism) in enumerate(cases(kind, 1)):
+        is_kept(name, morphism, 1.0 if kind in MIX else SCALES[place % 3])
+
+
+def is_kept(name: str, morphism: Morphism, scale: float = 1.0) -> None:
     """Carried in fp32: what is rounded there must cancel, not only be small. And in fp64.
 
     Where the main path's kernels are left alone, every bit is kept.
     """
-    for place, (name, parent, morphism) in enumerate(cases(kind, 1)):
-        scale = 1.0 if kind in MIX else SCALES[place % 3]
-        weights = weights_of(kind, name, scale)
-        found = readings(
-            morphism.apply(parent), morphism.carry(parent, single(weights)), morphism.carry(parent, weights)
-        )
-        for reading, before in reference(kind in TEXT_MIX, name, scale).items():
-            where = (name, morphism, reading, scale)
-            assert difference(before, found[reading]) <= allowed(kind, reading), where
-            assert kind not in EXACT or torch.equal(before, found[reading]), where
-
-
-@pytest.mark.parametrize("kind", [Widen, WidenByCopies])
-def test_the_function_is_kept_where_channels_are_shuffled(kind: type[Widen | WidenByCopies]) -> None:
-    """The groups before and behind the shuffle need four runs of two channels, each of which grows."""
-    parent, weights = PARENTS["modern"](), weights_of(kind, "modern", 1.0)
-    (name,) = [node.name for node in parent.nodes if node.layer == Conv2d(8, 3, groups=2)]
-    morphism = kind(name, 16, 5)
-    carried = [morphism.carry(parent, single(weights)), morphism.carry(parent, weights)]
-    found = readings(morphism.apply(parent), *carried)
-    for reading, before in reference(False, "modern", 1.0).items():
-        assert difference(before, found[reading]) <= allowed(kind, reading), reading
+    kind = type(morphism)
+    parent, weights = parents_of(kind)[name](), weights_of(kind, name, scale)
+    found = readings(
+        morphism.apply(parent), morphism.carry(parent, single(weights)), morphism.carry(parent, weights)
+    )
+    for reading, before in reference(kind in TEXT_MIX, name, scale).items():
+        where = (name, morphism, reading, scale)
+        assert difference(before, found[reading]) <= allowed(kind, reading), where
+        assert kind not in EXACT or torch.equal(before, found[reading]), where
 
 
 def allowed(kind: type[Morphism], reading: str) -> float:
@@ -212,6 +204,8 @@ def test_any_child_keeps_the_function(graph: Graph, data: st.DataObject) -> None
     [
         # Biased, depthwise and rectangular neighbours, and paddings of 0 and 1.
         *(("biased", EnlargeKernel(node, 5)) for node in ("Conv2d.0", "DepthwiseConv2d.2", "Conv2d.10")),
+        # The groups before and behind a shuffle need four runs of two channels, each of which grows.
+        *(("modern", kind("Conv2d.12", 16, 5)) for kind in (Widen, WidenByCopies)),
         ("plain", MoreHeads("block1.attention", 10, 2, 0)),
         ("plain", MoreHeads("block1.attention", 10, 5, 0)),
         ("plain", WidenMLP("block1.mlp.in", 17, 0)),
@@ -221,10 +215,7 @@ def test_any_child_keeps_the_function(graph: Graph, data: st.DataObject) -> None
     ],
 )
 def test_sizes_and_places_that_nothing_proposes_keep_the_function(name: str, morphism: Morphism) -> None:
-    kind = type(morphism)
-    parent, weights = parents_of(kind)[name](), weights_of(kind, name)
-    after = logits(morphism.apply(parent), morphism.carry(parent, weights), torch.float64)
-    assert difference(reference(kind in TEXT_MIX, name)["carried"], after) <= 1e-13
+    is_kept(name, morphism)
 
 
 def test_copies_of_a_group_share_its_gradient() -> None:

@@ -37,7 +37,7 @@ from nas.morphisms.branches import _stride
 from nas.morphisms.channels import Channels, follow
 from nas.products import least_products
 from nas.seeds import residual
-from tests.nas.graphs import Draft, chain
+from tests.nas.graphs import chain, wired
 from tests.nas.grown import applies, joined, plain, proposals, standard
 from tests.tables import ComesTo
 
@@ -118,7 +118,7 @@ def test_runs_that_are_shuffled_grow_so_that_groups_behind_them_see_the_same() -
         assert follow(graph, given.child, given.channels())["ChannelShuffle.1"].source.max() == 11
     few = chain(Conv2d(4, 1), ChannelShuffle(4), Conv2d(4, 1, groups=2), GlobalPool(), Dense(2))
     assert not applies(Widen("Conv2d.0", 24, 0), few)
-    graph = wired(a=[Conv2d(4, 1), INPUT], shuffle=[ChannelShuffle(2), "a"], add=[Add(), "a", "shuffle"])
+    graph = of_images(a=[Conv2d(4, 1), INPUT], shuffle=[ChannelShuffle(2), "a"], add=[Add(), "a", "shuffle"])
     assert not applies(Widen("a", 8, 0), graph)
 
 
@@ -131,19 +131,14 @@ def test_dropout_refuses_copies_and_takes_zeros() -> None:
     assert not applies(DeepenBasic("Conv2d.0", 8, 0), graph)
 
 
-def wired(**rows: Any) -> Graph:
-    """A network of images; each row has a layer and what it reads. The last one is pooled and classified."""
-    draft = Draft()
-    for name, (layer, *reads) in rows.items():
-        draft.put(name, layer, *reads)
-    draft.put("pool", GlobalPool())
-    draft.put("classifier", Dense(2))
-    return draft.graph(2, 6, 6)
+def of_images(**rows: Any) -> Graph:
+    """The last row is pooled and classified."""
+    return wired({**rows, "pool": [GlobalPool()], "classifier": [Dense(2)]}, 2, 6, 6)
 
 
 def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
     rows = {name: [Conv2d(4, 3), INPUT] for name in "ab"}
-    graph = wired(**rows, ab=[Concat(), "a", "b"], drop=[Dropout(0.5), "ab"], c=[Conv2d(4, 1), "drop"])
+    graph = of_images(**rows, ab=[Concat(), "a", "b"], drop=[Dropout(0.5), "ab"], c=[Conv2d(4, 1), "drop"])
     assert [name for name in "abc" if applies(WidenByCopies(name, 8, 0), graph)] == ["c"]
     assert [name for name in "abc" if applies(Widen(name, 8, 0), graph)] == ["a", "b", "c"]
 
@@ -158,7 +153,7 @@ def test_what_a_sum_of_widths_is_tied_to_cannot_widen() -> None:
 def test_two_sums_of_widths_that_are_added_fix_their_parts() -> None:
     """Whichever grew, the channels would no longer lie over each other."""
     rows = {name: [Conv2d(4, 3), INPUT] for name in "ab"}
-    graph = wired(**rows, ab=[Concat(), "a", "b"], ba=[Concat(), "b", "a"], add=[Add(), "ab", "ba"])
+    graph = of_images(**rows, ab=[Concat(), "a", "b"], ba=[Concat(), "b", "a"], add=[Add(), "ab", "ba"])
     assert not any(applies(Widen(name, 8, 0), graph) for name in "ab")
 
 
@@ -169,11 +164,11 @@ def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
         "ce": [Concat(), "cd", "e"],
     }
     two, one = Conv2d(8, 3, groups=2), Conv2d(8, 3)
-    graph = wired(**rows, two=[two, "cd"], one=[one, "ce"], add=[Add(), "one", "two"])
+    graph = of_images(**rows, two=[two, "cd"], one=[one, "ce"], add=[Add(), "one", "two"])
     assert [name for name in "cde" if applies(Widen(name, 8, 0), graph)] == ["e"]
     assert not applies(ConcatSkip("c", "d", 0), graph)
     assert applies(ConcatSkip("c", "e", 0), graph)
-    assert not any(applies(Widen(name, 8, 0), wired(**rows, two=[two, "ce"])) for name in "cde")
+    assert not any(applies(Widen(name, 8, 0), of_images(**rows, two=[two, "ce"])) for name in "cde")
 
 
 def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_function() -> None:

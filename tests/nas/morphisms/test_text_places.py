@@ -15,7 +15,7 @@ from nas.morphisms import text
 from nas.morphisms.channels import NEW
 from nas.morphisms.text import GateMLP, MoreGroups, MoreHeads, Upcycle, WidenMLP, WidenStream
 from nas.morphisms.text.tensor_sources import Taken
-from tests.nas.graphs import Draft
+from tests.nas.graphs import wired
 from tests.nas.grown import POSITIONS, SYMBOLS, knotted, mixed, proposals, standard
 from tests.tables import ComesTo
 
@@ -25,11 +25,7 @@ Row = tuple[Any, ...]
 
 def built(rows: dict[str, Row]) -> Graph:
     """What stands behind an embedding of 8 features, by name."""
-    draft = Draft()
-    draft.put("embedding", Embedding(SYMBOLS, 8))
-    for name, (layer, *reads) in rows.items():
-        draft.put(name, layer, *reads)
-    return draft.graph(POSITIONS, head=NextSymbol())
+    return wired({"embedding": [Embedding(SYMBOLS, 8)], **rows}, POSITIONS, head=NextSymbol())
 
 
 def with_mlp(rows: dict[str, Row]) -> Graph:

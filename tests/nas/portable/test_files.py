@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import runpy
 from collections.abc import Callable
@@ -62,12 +61,7 @@ def written(graph: Graph, folder: Path) -> Path:
 
 
 def loaded(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("written", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.load()
+    return runpy.run_path(str(path))["load"]()
 
 
 def by_onnx(graph: Graph, folder: Path) -> Array:
@@ -97,14 +91,10 @@ def compare(by: By, noise: float, graph: Graph, folder: Path) -> None:
 
 
 @every_form
-def test_any_network(tmp_path_factory: pytest.TempPathFactory, by: By, noise: float) -> None:
-    @settings(max_examples=25, deadline=None)
-    @given(graphs() | texts())
-    def compared(graph: Graph) -> None:
-        # A folder for each: Python takes a file of the same second and size for the one that it has compiled.
-        compare(by, noise, graph, tmp_path_factory.mktemp("network"))
-
-    compared()
+@settings(max_examples=25, deadline=None)
+@given(graph=graphs() | texts())
+def test_any_network(tmp_path_factory: pytest.TempPathFactory, by: By, noise: float, graph: Graph) -> None:
+    compare(by, noise, graph, tmp_path_factory.mktemp("network"))
 
 
 def around(layer: Layer, reads: tuple[Shape, ...], is_text: bool) -> Graph:
@@ -196,10 +186,7 @@ def test_what_the_file_says_of_itself() -> None:
 def mixture(gated: bool, wide: bool) -> Graph:
     """Experts that read what autocast leaves wide, as behind a norm of a trunk, or what a product made."""
     layers = [Embedding(7, 12), *([] if wide else [Linear(12)]), Experts(4, 2, 8, gated), Linear(7)]
-    draft = Draft()
-    for place, layer in enumerate(layers):
-        draft.put(f"{place}", layer)
-    return draft.graph(9, head=NextSymbol())
+    return chain(*layers, input=(9,), head=NextSymbol())
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,10 @@ class Contiguous(Recording):
 
 def test_a_trial_of_contiguous_images_needs_no_other_format() -> None:
     eager, told, _ = trained("eager")
-    cpu = recording()
     with OnlyContiguous():
         with pytest.raises(RuntimeError, match="Only contiguous_format or preserve_format is supported"):
             trained("eager")
-        device = Contiguous(cpu.index, cpu.name, cpu.memory_bytes)
+        device = Contiguous.bind(0)
         assert used_formats(device, "fp32") == dict.fromkeys(PRODUCTS, "fp32")
         found, same, _ = trained("eager", device)
     assert all(torch.allclose(found[name], values, atol=1e-4) for name, values in eager.items())
@@ -127,9 +126,7 @@ class Once(Recording):
 
 def test_an_engine_that_is_not_ready_again_after_the_group_moved_its_tensors_is_replaced() -> None:
     eager, told, _ = trained("eager", group=AsHorovod())
-    cpu = recording()
-    device = Once(cpu.index, cpu.name, cpu.memory_bytes)
-    found, same, _ = trained("graphed", device, AsHorovod())
+    found, same, _ = trained("graphed", Once.bind(0), AsHorovod())
     (fallback,) = [message for message in same if isinstance(message, Fallback)]
     assert (fallback.engine, fallback.reason) == ("graphed", "RuntimeError: no second capture")
     assert all(torch.equal(found[name], values) for name, values in eager.items())

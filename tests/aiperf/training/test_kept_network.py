@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import replace
@@ -64,7 +63,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         assert found.graph == GRAPH
         assert found.state.keys() == state.keys()
         assert same(found, written)
-        assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert digest == sha256(path.read_bytes()).hexdigest()
         assert [entry.name for entry in path.parent.iterdir()] == ["3.safetensors"]
     assert {array.shape for array in found.state["step"].values()} == {()}
 
@@ -89,7 +88,7 @@ def test_a_file_of_before_there_were_other_optimizers_is_read(tmp_path: Path) ->
     save_file(tensors, tmp_path / "0.safetensors", {"graph": json.dumps(graph_to_json(GRAPH))})
     assert same(read_kept(tmp_path / "0.safetensors"), kept())
     again = write_kept(tmp_path / "1.safetensors", kept())
-    assert again == hashlib.sha256((tmp_path / "0.safetensors").read_bytes()).hexdigest()
+    assert again == sha256((tmp_path / "0.safetensors").read_bytes()).hexdigest()
 
 
 def test_a_run_directory_that_was_renamed_is_not_made_again(tmp_path: Path) -> None:

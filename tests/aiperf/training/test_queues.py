@@ -24,7 +24,7 @@ from aiperf.training.kept_network import Kept
 from aiperf.wire.messages import Assign, Release
 from aiperf.wire.reports import NEAR, Fallback, Finished, Ready, Started
 from nas.weights import initial
-from tests.aiperf.engines.recording import Again, Recording, recording
+from tests.aiperf.engines.recording import Again, Recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial, working
 
 DEFAULT = "default"
@@ -152,8 +152,7 @@ def test_a_group_that_breaks_is_left_without_a_graph_and_a_rank_stays_near_its_d
 ) -> None:
     """Leaving the group would hang while a graph is alive, whoever refers to it: pytorch/pytorch#115388."""
     monkeypatch.setattr(worker_module, "stay_near", {"0000:c1:00.0": "0-7"}.get)
-    cpu = recording()
-    device = Near(cpu.index, cpu.name, cpu.memory_bytes)
+    device = Near.bind(0)
     group = Breaking([], device.captured)
     with working(tmp_path, parallel=group, device=device, step="graphed") as channel:
         channel.tell(Release(None), Assign(trial(0), 1))
@@ -183,16 +182,12 @@ def test_batch_norm_over_a_group_is_torchs_own_on_cuda_under_ddp(
     seen = list[str]()
     monkeypatch.setattr(built_trial, "synchronise_natively", lambda network: seen.append("natively"))
     monkeypatch.setattr(built_trial, "synchronise", lambda network, total: seen.append("by sums"))
-    cpu, group = recording(), Wrapping([])
+    group = Wrapping([])
     group.wraps_network, group.ranks = wraps, 2
     training = replace(CONFIG.training, batch_norm="synchronised")
     data = load(CONFIG.data, torch.device("cpu"), 0)
-    built_trial.build(
-        Rank(OnCuda(cpu.index, cpu.name, cpu.memory_bytes), data, training, group),
-        trial(0),
-        1,
-        Kept(SEED, initial(SEED, 0), {}),
-    )
+    rank = Rank(OnCuda.bind(0), data, training, group)
+    built_trial.build(rank, trial(0), 1, Kept(SEED, initial(SEED, 0), {}))
     assert seen == [called]
 
 
@@ -206,8 +201,7 @@ def test_ddp_is_made_where_it_is_captured_and_the_next_trial_is_prepared_elsewhe
         return build(*what)
 
     monkeypatch.setattr(worker_module, "build", watched)
-    cpu = recording()
-    device = Streams(1, cpu.name, cpu.memory_bytes)
+    device = replace(Streams.bind(0), index=1)
     with working(tmp_path, parallel=Wrapping(device.made_on), device=device, step="graphed") as channel:
         channel.tell(Release(None), Assign(trial(0), 1))
         started, _ = channel.wait(Started), channel.wait(Finished)

@@ -88,6 +88,16 @@ def test_equal_observations_only() -> None:
     assert counted(forest) == [100] * TREES
 
 
+def test_a_history_of_failures_only() -> None:
+    search = Bayesian(SEED, 1, BOUNDS, population=10)
+    keys = set()
+    for number in range(60):
+        keys.add(search.ask(number, 1).graph.key)
+        search.drop(number)
+    assert len(keys) == 60
+    assert search.forest.num_told == 0
+
+
 def test_it_finds_what_grows_where_growth_pays_and_drops_no_observation() -> None:
     search = Bayesian(SEED, 1, BOUNDS, population=10)
     grown(search, 80)

@@ -32,8 +32,7 @@ def test_what_cannot_be_run_is_refused_in_one_line_and_all_ranks_leave(tmp_path:
     with started(OPEN_MPI.run(4, *words), directory) as job:
         assert job.end() == 1
         assert job.output.read_text().strip().splitlines()[0] == (
-            "aiperf-hpc: --devices-per-trial 2 does not divide 1 host of 3 workers evenly; "
-            "use one of 1, 3"
+            "aiperf-hpc: --devices-per-trial 2 does not divide 1 host of 3 workers evenly; use one of 1, 3"
         )
     assert not directory.exists()
 

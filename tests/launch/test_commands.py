@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from aiperf.errors import AiperfError
 from launch.site import load_site
 from tests.journals import told, write_run
 from tests.launch.golden import ACTIVATE, SHIPPED
+from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
 SITE = f"""
@@ -43,10 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "site.toml").write_text(SITE, encoding="utf-8")
     (tmp_path / "mpirn.toml").write_text("mpi.launcher = 'mpirn'", encoding="utf-8")
-    (tmp_path / "bin").mkdir()
-    for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\necho '1 RUNNING'\n")):
-        (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
-        (tmp_path / "bin" / name).chmod(0o755)
+    install(tmp_path / "bin", {"sbatch": SBATCH, "squeue": "#!/bin/sh\necho '1 RUNNING'\n"})
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
 
@@ -59,6 +58,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
 def printed(result: Result) -> str:
     assert result.exception is None, result.exception
     return result.stdout
+
+
+def refused(run: Launch, words: str) -> None:
+    error = run(*shlex.split(words)).exception
+    assert error
+    raise error
 
 
 @pytest.mark.parametrize(
@@ -124,8 +129,7 @@ printf '%s created\\n' secret/a service/a job.batch/a
 
 
 def test_a_manifest_without_mpi_has_a_secret_of_its_own_that_nobody_else_can_read(run: Launch) -> None:
-    Path("bin/kubectl").write_text(KUBECTL)
-    Path("bin/kubectl").chmod(0o755)
+    install(Path("bin"), {"kubectl": KUBECTL})
     Path("site.toml").write_text("[kubernetes]\nimage = 'x'\nclaim = 'y'\n")
     secrets = set[str]()
     for path in (Path("aiperf-hpc-2.yaml"), Path("aiperf-hpc-2-2.yaml")):
@@ -149,13 +153,8 @@ def test_a_trainjob_by_choice(run: Launch) -> None:
 def test_what_cannot_be_is_refused_and_nothing_is_written(
     run: Launch, comes_to_what_was_read: ComesTo
 ) -> None:
-    def launched(words: str) -> None:
-        error = run(*shlex.split(words)).exception
-        assert error
-        raise error
-
     before = sorted(Path().rglob("*"))
-    comes_to_what_was_read("refused_commands.txt", {"launch": launched})
+    comes_to_what_was_read("refused_commands.txt", {"launch": partial(refused, run)})
     assert "give a study directory" in str(run("status", "nowhere").exception)
     assert sorted(Path().rglob("*")) == before
 
@@ -191,17 +190,13 @@ def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> N
         (("scaling", "--nodes", "1,4", "--one-job", "--directory", "."), ['"$nodes"']),
     ],
 )
+@pytest.mark.parametrize("what", [RANKED, DIGITS], ids=["ranked", "digits"])
 def test_several_runs_have_random_seeds_of_their_own_unless_they_are_ranked(
-    run: Launch, words: tuple[object, ...], seeds: list[str]
+    run: Launch, words: tuple[object, ...], seeds: list[str], what: tuple[str, ...]
 ) -> None:
-    for what, expected in ((RANKED, []), (DIGITS, seeds)):
-        printed(run(*words, *what))
-        scripts = [path.read_text() for path in sorted(Path().rglob("*.sbatch"))]
-        assert re.findall(r"--random-seed (\S+)", "".join(scripts)) == expected
-        for path in Path().rglob("*.sbatch"):
-            path.unlink()
-        for path in (Path("config.toml"), Path("study.json")):
-            path.unlink(missing_ok=True)
+    printed(run(*words, *what))
+    scripts = [path.read_text() for path in sorted(Path().rglob("*.sbatch"))]
+    assert re.findall(r"--random-seed (\S+)", "".join(scripts)) == (seeds if what is DIGITS else [])
 
 
 @pytest.mark.parametrize(
@@ -280,14 +275,8 @@ def test_what_is_run_for_how_long_and_what_is_missing_is_said_before_any_job_wai
     def length(words: str) -> str:
         return run(*words.split(), *DIGITS).stderr.splitlines()[-1]
 
-    def missing(words: str) -> None:
-        error = run(*words.split()).exception
-        assert error
-        raise error
-
-    comes_to_what_was_read(
-        "lengths.txt", {"length": length, "missing": missing, "SCALING": " ".join(SCALING)}
-    )
+    names = {"length": length, "missing": partial(refused, run), "SCALING": " ".join(SCALING)}
+    comes_to_what_was_read("lengths.txt", names)
     assert not Path("log").exists()
 
 
@@ -323,9 +312,8 @@ def test_a_first_site_finds_this_installation(
     monkeypatch.setattr("sys.prefix", str(prefix))
     monkeypatch.setenv("VIRTUAL_ENV", "/another")
     monkeypatch.setenv("PATH", f"{prefix / 'bin'}:/usr/bin:/bin")
-    for name in ("sinfo", "srun", "sacctmgr"):
-        (prefix / "bin" / name).write_text("#!/bin/sh\necho 'Unable to contact slurm' >&2\nexit 1\n")
-        (prefix / "bin" / name).chmod(0o755)
+    silent = "#!/bin/sh\necho 'Unable to contact slurm' >&2\nexit 1\n"
+    install(prefix / "bin", dict.fromkeys(("sinfo", "srun", "sacctmgr"), silent))
     answer = run("init-site", "-o", "first.toml")
     assert printed(answer).startswith("wrote first.toml; no scheduler answered; ")
     failed = "fails (exit code 1: Unable to contact slurm); its answer is guessed"

@@ -10,6 +10,7 @@ import pytest
 from launch import SCHEDULERS
 from launch.current_job import job_name, job_seconds_left
 from launch.scheduler import Scheduler
+from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
 OPENPBS = """Job Id: 7.head
@@ -64,10 +65,9 @@ def test_the_seconds_that_a_job_has_left(
 
     def left(environment: dict[str, str], command: str = "", answer: str = "", now: float = 0.0) -> object:
         asked.write_text("")
-        for name in ("squeue", "qstat", "bjobs"):
-            program = f'#!/bin/sh\necho "$@" > {asked}\ncat {tmp_path}/answer\n'
-            (tmp_path / name).write_text(program if name == command else "#!/bin/sh\nexit 1\n")
-            (tmp_path / name).chmod(0o755)
+        install(tmp_path, dict.fromkeys(("squeue", "qstat", "bjobs"), "#!/bin/sh\nexit 1\n"))
+        if command:
+            install(tmp_path, {command: f'#!/bin/sh\necho "$@" > {asked}\ncat {tmp_path}/answer\n'})
         (tmp_path / "answer").write_text(answer, encoding="utf-8")
         return job_seconds_left(environment, now), asked.read_text().strip()
 

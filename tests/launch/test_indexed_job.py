@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import kubernetes_validate
@@ -17,7 +16,8 @@ from launch.pods import AGAIN
 from launch.script import script_text
 from launch.site import Devices, Mpi, Pods, Site
 from tests.launch.golden import GOLDEN, documents
-from tests.launch.test_running import TESTED
+from tests.launch.stand_ins import install
+from tests.launch.test_running import TESTED, Machine
 
 (GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.form == "no-mpi")
 SITE = Site(
@@ -59,11 +59,8 @@ def test_a_run_of_the_same_name_has_names_of_its_own() -> None:
     assert own["metadata"]["name"] != other["metadata"]["name"]
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Machine):
     """A folder to work in, and commands that are found there."""
-
-    folder: Path
 
     def pod(self, index: int, **variables: str) -> tuple[int, str, list[str]]:
         """The exit code of a pod of two, what it prints last, and which ranks it starts."""
@@ -93,18 +90,13 @@ class Node:
             text=True,
             timeout=60,
         )
-        path = self.folder / "log"
-        started = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         last = (ran.stdout + ran.stderr).strip().splitlines()[-1:]
-        return ran.returncode, "".join(last), sorted(started)
+        return ran.returncode, "".join(last), sorted(self.asked)
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    (tmp_path / "bin").mkdir()
-    for name, text in (("aiperf-hpc", PROGRAM), ("getent", GETENT), ("sleep", SLEEP)):
-        (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
-        (tmp_path / "bin" / name).chmod(0o755)
+    install(tmp_path / "bin", {"aiperf-hpc": PROGRAM, "getent": GETENT, "sleep": SLEEP})
     return Node(tmp_path)
 
 

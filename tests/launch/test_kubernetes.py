@@ -22,6 +22,7 @@ from launch.job import Job
 from launch.kubernetes import ANSWER_SECONDS, HOSTS
 from launch.script import script_text
 from tests.launch.golden import GOLDEN, KUBERNETES
+from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
 MANIFESTS = {each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes" and not each.form}
@@ -99,8 +100,7 @@ def test_a_launcher_without_workers_does_not_run_alone(content: str | None, tmp_
 
 
 def test_the_launcher_says_for_which_worker_it_waits_and_ends_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "ssh").write_text(SSH)
-    (tmp_path / "ssh").chmod(0o755)
+    install(tmp_path, {"ssh": SSH})
     (temporary := tmp_path / "temporary").mkdir()
     (tmp_path / "hostfile").write_text("job-worker-0.job.ns.svc slots=1\njob-worker-1.job.ns.svc slots=1\n")
     lines = [

@@ -24,6 +24,7 @@ from launch.job import Job
 from launch.script import script_text
 from launch.site import Container, Devices, Mpi, Scratch, Site
 from nas.record import encode
+from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
 SITE, JOB = Site(), Job(2, 1)
@@ -119,11 +120,8 @@ class Machine:
 
 
 def made(folder: Path) -> Machine:
-    (folder / "bin").mkdir(parents=True)
     commands = {"aiperf-hpc": PROGRAM, "srun": SRUN, "scontrol": SCONTROL, "squeue": SQUEUE, "sleep": SLEEP}
-    for name, text in commands.items():
-        (folder / "bin" / name).write_text(text, encoding="utf-8")
-        (folder / "bin" / name).chmod(0o755)
+    install(folder / "bin", commands)
     return Machine(folder)
 
 
@@ -197,8 +195,7 @@ def test_how_a_job_ends(tmp_path: Path, as_it_was_read: Callable[[str, str], Non
 @pytest.mark.parametrize("reason", ["terminated", f"error: {StoppedEarly('terminated')}"])
 def test_a_warning_reaches_the_ranks_of_torchrun(reason: str, machine: Machine) -> None:
     """It would die of the warning itself, and turns every exit code into 1."""
-    (machine.folder / "bin" / "torchrun").write_text(TORCHRUN, encoding="utf-8")
-    (machine.folder / "bin" / "torchrun").chmod(0o755)
+    install(machine.folder / "bin", {"torchrun": TORCHRUN})
     (machine.folder / "rank.py").write_text(RANK, encoding="utf-8")
     site, job = replace(SITE, mpi=Mpi("torchrun"), setup=("export SCRIPT=$$",)), Job(1, 1)
     run = f'mkdir -p "$directory"; exec {sys.executable} rank.py "$directory/journal.jsonl"'

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ConfigError
-from launch import SCHEDULERS, site
+from launch import SCHEDULERS, site, site_draft
 from launch.job import Job
-from launch.price import Price, parse_price
+from launch.price import parse_price
 from launch.script import script_text
-from launch.site import Mpi, Site, load_site, site_from_toml
-from launch.site_draft import MARK, partitions, site_text, skipped
+from launch.site import Mpi, load_site, site_from_toml
+from launch.site_draft import MARK, site_text
+from launch.slurm import SRUN
 from tests.launch import golden
 from tests.tables import ComesTo
 
@@ -29,16 +30,11 @@ npu|32|192|npu:16|1-00:00:00|up
 """
 
 
-def test_every_key_has_a_default_and_a_price_is_read() -> None:
-    assert site_from_toml("", "s") == Site()
-    assert Site().node_price is None
-    assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)
-
-
 def test_what_is_read_and_what_is_refused(comes_to_what_was_read: ComesTo) -> None:
     """Sites, prices, jobs and their numbers, and what a scheduler does not have."""
-    names = {**vars(site), **vars(golden), "parse_price": parse_price, "replace": replace, "shlex": shlex}
-    comes_to_what_was_read("outcomes.txt", names)
+    modules = {**vars(site), **vars(site_draft), **vars(golden)}
+    names = {"parse_price": parse_price, "replace": replace, "shlex": shlex, "SRUN": SRUN}
+    comes_to_what_was_read("outcomes.txt", {**modules, **names, "SINFO": SINFO, "DRAFTS": DRAFTS})
     with pytest.raises(ConfigError, match=r"^s: ."):
         site_from_toml("modules = ", "s")
 
@@ -69,17 +65,6 @@ def test_a_site_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="byte 0 is not valid UTF-8; give a site file"):
         load_site(path)
-
-
-def test_the_partition_with_most_devices_comes_first() -> None:
-    found = partitions(SINFO)
-    assert [each.name for each in found] == ["gpu", "npu", "batch", "debug"]
-    gpu = found[0]
-    assert (gpu.resource, gpu.devices, gpu.cores, gpu.limit) == ("gpu", 8, 128, "2-00:00:00")
-    assert found[2].is_default
-    # Sockets of devices are not another resource.
-    (found_by_socket,) = partitions("gpu|4|64|gpu:a100:4(S:1,3,5,7),nvme:1|infinite|up")
-    assert (found_by_socket.resource, found_by_socket.devices) == ("gpu", 4)
 
 
 GPU = "gpu*|4|64|{}|1-00:00:00|up"
@@ -124,10 +109,3 @@ def test_first_sites_are_as_they_were_read(as_it_was_read: Callable[[str, str], 
 def test_a_first_site_can_be_read(name: str) -> None:
     site = site_from_toml(site_text(DRAFTS[name], "ada", 'source "/a b/bin/activate"'), "s")
     assert site.setup == ('source "/a b/bin/activate"',)
-
-
-def test_what_a_site_prints_beside_its_answer_is_named() -> None:
-    assert skipped(DRAFTS["more than answers"]) == {
-        "sinfo": ("CLUSTER: big", "M\ufffd|1|1|(null)|1:00|up", "|"),
-        "sacctmgr": ("M\ufffdller|root", "sacctmgr: a notice"),
-    }

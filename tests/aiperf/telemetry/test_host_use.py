@@ -17,6 +17,7 @@ import pytest
 
 from aiperf.telemetry.host_use import Counters, Meter, used
 from aiperf.telemetry.recorder import Recorder, Watched
+from tests.aiperf.telemetry.waiting import wait_until
 
 ONE = {0: (10.0, 1.0), 1: (20.0, 0.0)}
 LATER = {0: (12.0, 1.5), 1: (20.0, 0.0)}
@@ -81,7 +82,7 @@ def test_a_stop_counts_as_long_as_it_lasts(started: Callable[[str], subprocess.P
     meter = Meter([own.pid], inf)
     for stop in (False, True, True, True, True, False):
         own.send_signal(signal.SIGSTOP if stop else signal.SIGCONT)
-        _await(lambda stop=stop: (psutil.Process(own.pid).status() == psutil.STATUS_STOPPED) == stop)
+        wait_until(lambda stop=stop: (psutil.Process(own.pid).status() == psutil.STATUS_STOPPED) == stop)
         time.sleep(0.1)
         meter.look(0.1)
     stopped = meter.use().stopped
@@ -96,19 +97,12 @@ def test_the_recorder_reports_and_notices_its_own_stop(
     watched = Watched([own.pid], inf, 1.0, lambda fields: heard.append(dict(fields)))
     recording = Recorder(tmp_path / "host.jsonl", "", {}, watched)
     try:
-        _await(lambda: len(heard) > 0)
+        wait_until(lambda: len(heard) > 0)
         recording._process.send_signal(signal.SIGSTOP)
         time.sleep(4.0)
         recording._process.send_signal(signal.SIGCONT)
-        _await(lambda: sum(each["stopped"] for each in heard) > 0)
+        wait_until(lambda: sum(each["stopped"] for each in heard) > 0)
     finally:
         recording.close()
     assert sum(each["stopped"] for each in heard) == pytest.approx(3.5, abs=1.0)
     assert json.loads((tmp_path / "host.jsonl").read_text().splitlines()[0])["host"]
-
-
-def _await(reached: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < until
-        time.sleep(0.05)

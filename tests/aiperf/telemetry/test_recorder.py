@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,7 @@ from aiperf.telemetry.recorder import Recorder
 from analysis.readings.telemetry import records
 from analysis.readings.usage import read_usage
 from tests.aiperf.telemetry.fakes import pynvml as fake
+from tests.aiperf.telemetry.waiting import wait_until
 from tests.analysis.readings.test_usage import DEVICE, UNKNOWN, run_between
 
 FAKES = Path(__file__).parent / "fakes"
@@ -46,7 +47,7 @@ def recorder(
     path = files.telemetry("node1")
     recording = Recorder(path, library, {each: each for each in devices})
     try:
-        _await(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines)
+        wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines)
         yield recording
     finally:
         recording.close()
@@ -109,7 +110,7 @@ def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytes
     with recorder(files, lines=3) as recording:
         process = psutil.Process(recording._process.pid)
         before, began = process.cpu_times(), time.monotonic()
-        _await(lambda: len(read(files)) >= 16)
+        wait_until(lambda: len(read(files)) >= 16)
         after, ended = process.cpu_times(), time.monotonic()
         assert process.nice() == 19
     spent = after.user + after.system - before.user - before.system
@@ -126,13 +127,6 @@ def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytes
     assert {line["devices"][0]["unknown"] for line in silent} == {"does not answer"}
 
 
-def _await(reached: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def _tells_power(line: dict[str, Any]) -> bool:
     return "power_watts" in line["devices"][0]
 
@@ -143,11 +137,11 @@ def test_a_full_disk_costs_the_lines_that_do_not_fit_and_no_more(files: RunFiles
     with recorder(files, lines=2) as full:
         size = path.stat().st_size + 30
         resource.prlimit(full._process.pid, resource.RLIMIT_FSIZE, (size, -1))
-        _await(lambda: path.stat().st_size >= size)  # it has written what still fitted
+        wait_until(lambda: path.stat().st_size >= size)  # it has written what still fitted
         time.sleep(1.5)  # a line that does not fit at all
         assert path.stat().st_size == size
         resource.prlimit(full._process.pid, resource.RLIMIT_FSIZE, (-1, -1))
-        _await(lambda: path.stat().st_size >= size + 500)
+        wait_until(lambda: path.stat().st_size >= size + 500)
     told = list(records(path))
     assert told.count(None) == 1, "the line that was cut off"
     assert told[-1] is not None

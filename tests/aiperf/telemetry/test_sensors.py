@@ -66,9 +66,11 @@ class AmdSmi(ModuleType):
         return self.energy
 
 
-def read_amd(monkeypatch: pytest.MonkeyPatch, identity: str, **changed: Any) -> dict[str, Any]:
+def read_amd(
+    monkeypatch: pytest.MonkeyPatch, identity: str, metrics: dict[str, Any] = METRICS, **changed: Any
+) -> dict[str, Any]:
     energy = changed.pop("energy", {"energy_accumulator": 10**9, "counter_resolution": 15.3, "timestamp": 1})
-    monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({**METRICS, **changed}, energy))
+    monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({**metrics, **changed}, energy))
     return plausible(amd.open_device(identity)())
 
 
@@ -82,14 +84,6 @@ def test_an_amd_device_is_found_by_its_serial_number_and_what_it_has_not_is_unkn
     """An older one tells reasons by bits. The range of a value follows from the end of its name."""
     names = {"amd": partial(read_amd, monkeypatch), "plausible": plausible}
     comes_to_what_was_read("sensors.txt", {**globals(), **names})
-
-
-def test_an_amd_device_without_metrics_still_has_its_energy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which older libraries call "power"."""
-    energy = {"power": 2 * 10**9, "counter_resolution": 15.3}
-    monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi({}, energy))
-    found = plausible(amd.open_device(AS_TORCH_PRINTS)())
-    assert found == {"memory_bytes": 64 << 30, "energy_joules": pytest.approx(30600.0)}
 
 
 MI300 = {

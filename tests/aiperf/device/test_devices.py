@@ -6,10 +6,10 @@ On a machine with an accelerator `pytest -m gpu` asks the same of the real one.
 from __future__ import annotations
 
 import inspect
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -23,6 +23,7 @@ from aiperf.errors import WorldError
 from aiperf.training.surroundings import read_settings
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
+from tests.tables import ComesTo
 
 
 @pytest.fixture(autouse=True)
@@ -47,26 +48,19 @@ class TestCpu(DeviceConformance):
     def device(self) -> Device:
         return bind("cpu", 0)
 
-    @pytest.mark.parametrize(
-        ("own", "quota", "ranks", "threads"),
-        [
-            (set(range(8)), math.inf, 2, 4),
-            ({3, 5, 7}, math.inf, 2, 3),  # bound to cores of its own
-            (set(range(8)), 6.0, 1, 6),  # a container has fewer cores than its host
-            (set(range(8)), 6.0, 2, 3),
-            (set(range(8)), 1.5, 2, 1),
-            (set(range(8)), 100.0, 2, 4),
-        ],
-    )
     def test_its_cores_are_shared_by_the_ranks_of_a_host(
-        self, monkeypatch: pytest.MonkeyPatch, own: set[int], quota: float, ranks: int, threads: int
+        self, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
     ) -> None:
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         monkeypatch.setattr(cpu.os, "cpu_count", lambda: 8)
-        monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: own)
-        monkeypatch.setattr(cpu.cgroup, "cores", lambda: quota)
-        bind("cpu", 0, ranks)
-        assert torch.get_num_threads() == threads
+
+        def threads(own: set[int], quota: float, ranks: int) -> int:
+            monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda process: own)
+            monkeypatch.setattr(cpu.cgroup, "cores", lambda: quota)
+            bind("cpu", 0, ranks)
+            return torch.get_num_threads()
+
+        comes_to_what_was_read("cpu_threads.txt", {"threads": threads, "ALL": set(range(8)), "inf": inf})
 
     def test_only_where_it_was_not_asked_for_unused_accelerators_are_noted(
         self, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 def test_the_given_cores_are_narrowed_to_those_near(
     root: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    """Those of this process, and of each of its threads."""
+    """Those of this process, and of each of its threads. A list of the kernel is read whole or not at all."""
     monkeypatch.setattr(near_cores.os, "listdir", lambda path: ["7", "8"])
 
     def narrowed(device: int, given: Iterable[int]) -> tuple[str, ...]:
@@ -39,9 +39,4 @@ def test_the_given_cores_are_narrowed_to_those_near(
         monkeypatch.setattr(near_cores.os, "sched_setaffinity", masks.__setitem__)
         return stay_near(f"0000:c{device}:00.0", root), *(listed(masks[thread]) for thread in (7, 8))
 
-    comes_to_what_was_read("near_cores.txt", {"narrowed": narrowed})
-
-
-def test_a_list_of_the_kernel_is_read_whole_or_not_at_all() -> None:
-    assert numbered("0-2,5\n") == {0, 1, 2, 5}
-    assert numbered("") == numbered("-1") == numbered("0-x") == numbered("99999") == frozenset()
+    comes_to_what_was_read("near_cores.txt", {"narrowed": narrowed, "numbered": numbered})

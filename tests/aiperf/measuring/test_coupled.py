@@ -19,28 +19,13 @@ from aiperf.host.child_process import answer_file
 from aiperf.measuring import coupled, fabric
 from aiperf.measuring.coupled import CPU_BLOCKS, MOST_BLOCKS, measure_coupled
 from aiperf.parallel.ddp import averaging
-from aiperf.tasks.images.task import IMAGES
 from aiperf.tasks.language.task import LANGUAGE
 from aiperf.wire.fabric import assembled
 from aiperf.wire.layout import layout
 from aiperf.wire.reports import CoupledPart
-from nas.seeds import residual
-from nas.text_seeds import llama_1x64
+from tests.aiperf.measuring.test_control import IMAGES, SMALLER
 
-CONTROL = replace(
-    IMAGES.control,
-    sizes=(16, 32),
-    graph=lambda size: residual((3, size, size), 10),
-    climb=((16, 4), (32, 4)),
-)
-assert LANGUAGE.control.smaller is not None
-SMALLER = replace(
-    LANGUAGE.control.smaller,
-    short="small",
-    sizes=(8,),
-    graph=lambda size: llama_1x64((size,), 256),
-    climb=((8, 2),),
-)
+CONTROL = replace(IMAGES, climb=((16, 4), (32, 4)))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -45,13 +45,7 @@ node1:55:76 [0] NCCL INFO Connected all rings
 """
 
 
-def test_transports_are_those_that_nccl_reports() -> None:
-    expected = {"NET/AWS Libfabric": 1, "NET/IB": 2, "NET/IBext_v8": 1, "NET/Socket": 1, "P2P": 1, "SHM": 1}
-    assert fabric.nccl_transports(REPORT) == expected
-    assert fabric.nccl_transports("") == {}
-
-
-def test_gloo_uses_an_interface(
+def test_transports_are_those_that_nccl_reports_or_the_interface_that_gloo_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.setattr(fabric, "NETWORKS", tmp_path)
@@ -61,7 +55,7 @@ def test_gloo_uses_an_interface(
         (tmp_path / "eth0" / "speed").write_text(speed)
         return fabric.gloo_transport({"GLOO_SOCKET_IFNAME": interface})
 
-    comes_to_what_was_read("gloo.txt", {"used": used})
+    comes_to_what_was_read("transports.txt", {**vars(fabric), "used": used, "REPORT": REPORT})
 
 
 def test_rdma_ports_count_if_they_are_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,6 @@ from tests.aiperf.commands.typed import Typed
 from tests.house.tree import ROOT
 
 RUN = ROOT / "tests/recorded/groups"
-NOT_KEPT = (
-    "the weights of trial 3 were not kept, only those of the best network and of possible parents; trials "
-    "with weights: 0"
-)
-UNWRITTEN = "written: No such file or directory; choose another path"
 
 
 def test_both_files_answer_as_the_journal_says(typed: Typed, tmp_path: Path) -> None:
@@ -56,20 +51,3 @@ def test_without_the_data_a_line_says_that_prepare_is_missing(
         "aiperf-hpc: no prepare() in the file, for the data cannot be read here: /data is not a folder\n"
     )
     assert "prepare" not in (tmp_path / "best.py").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((RUN, 3, "--torch", "a.py"), f"{RUN}/weights: {NOT_KEPT}"),
-        ((RUN, "--torch", "a.txt"), "--torch a.txt: a Python file ends with .py"),
-        ((RUN, "--onnx", "/none/a"), f"/none/a cannot be {UNWRITTEN}"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_one_line(
-    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], told: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert typed("graph", *words) != 0
-    assert typed.err == f"aiperf-hpc: {told}\n"
-    assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ import pytest
 
 from aiperf.errors import installation
 from tests.aiperf.commands.typed import Typed
+from tests.house.tree import ROOT
 from tests.journals import Scene, told, write_run
 from tests.tables import ComesTo
 
@@ -46,32 +47,30 @@ def test_wrong_input_is_one_line_with_the_remedy(
         code = typed(*shlex.split(words))
         assert (typed.out, typed.err.count("\n")) == ("", 1)
         assert typed.err.startswith("aiperf-hpc: ")
-        text = typed.err.strip().removeprefix("aiperf-hpc: ").replace(f"{folder}/", "")
+        text = (
+            typed.err.strip().removeprefix("aiperf-hpc: ").replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+        )
         return code, re.sub("(Options|Commands|keys|presets|known): ([^,]+),.*", r"\1: \2, …", text)
 
-    comes_to_what_was_read("refused.txt", {"refused": refused})
+    comes_to_what_was_read("refused.txt", {"refused": refused, "GROUPS": ROOT / "tests/recorded/groups"})
     assert sorted((path, path.stat().st_size) for path in folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("words", RUNNING)
-def test_without_torch_what_trains_or_measures_says_which_extra_it_needs(
-    words: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "library"),
+    [
+        *((words, "torch") for words in RUNNING),
+        *((RUNNING[0], library) for library in ("safetensors", "sklearn", "PIL", "psutil")),
+    ],
+)
+def test_without_a_library_what_trains_or_measures_says_which_extra_it_needs(
+    words: str, library: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "torch", None)  # it cannot be found
-    assert typed(*words.split()) in (1, 2)  # 2: nothing was validated
-    assert typed.err == f"aiperf-hpc: torch is not installed; remedy: {installation('run')}\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("library", ["safetensors", "sklearn", "PIL", "psutil"])
-def test_every_library_of_the_extra_is_looked_for(
-    library: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, library, None)
-    assert typed("run", "--directory", "never") == 1
+    monkeypatch.setitem(sys.modules, library, None)  # it cannot be found
+    assert typed(*words.split()) == (2 if words.startswith("validate") else 1)  # 2: nothing was validated
     assert typed.err == f"aiperf-hpc: {library} is not installed; remedy: {installation('run')}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("data", ["absent", "images"])

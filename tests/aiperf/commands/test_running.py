@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
 from tests.odd_inputs.cases import CONTENTS
+from tests.tables import ComesTo
 
 Make = Callable[[RunFiles], None]
 GOING_ON = [line for line in journals.told() if not isinstance(line[1], (events.LegEnded, events.Tested))]
@@ -55,23 +58,17 @@ def test_the_next_command_has_the_options_of_this_one() -> None:
     assert typed_words(context, {*context.params} - {"wait_seconds"}) == words
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "words", "expected"),
-    [
-        (700_000, (), (256, 250, 128)),
-        (400_000, (), (256, 250, 78)),
-        (60_000, (), (256, 209, 11)),
-        (1_000, (), (32, 27, 1)),
-        (400_000, ("--set", "data.validation_examples=100"), (256, 250, 100)),  # refused by the ranks
-    ],
-)
 def test_a_preset_for_a_longer_text_fits_a_short_file(
-    num_bytes: int, words: tuple[str, ...], expected: tuple[int, int, int], tmp_path: Path
+    tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    (tmp_path / "text").write_bytes(bytes(num_bytes))
-    context = run.make_context("run", ["--preset", "text", "--data", str(tmp_path / "text"), *words])
-    data = take_request(dict(context.params)).config().data
-    assert (data.size, data.training_examples, data.validation_examples) == expected
+    def fitted(num_bytes: int, *words: str) -> tuple[int, int, int]:
+        """The window, and the examples to train and to validate on."""
+        (tmp_path / "text").write_bytes(bytes(num_bytes))
+        context = run.make_context("run", ["--preset", "text", "--data", str(tmp_path / "text"), *words])
+        data = take_request(dict(context.params)).config().data
+        return data.size, data.training_examples, data.validation_examples
+
+    comes_to_what_was_read("short_texts.txt", {"fitted": fitted})
 
 
 @pytest.mark.parametrize(
@@ -98,18 +95,6 @@ def test_a_lock_of_another_host_ages_by_the_clock_of_the_file_server(
     files.lock.mkdir()  # which `JournalWriter.resume` refuses
     single_run._let_the_lock_age(files)
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
-
-
-def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path) -> None:
-    files = journals.write_run(tmp_path / "run", journals.told())
-    again = ("run", "--directory", files.directory, "--resume")
-    assert typed(*again, "--minutes", 0.5, "--format", "bf16", "--set", "training.epochs=[20]") == 0
-    assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
-    assert "with other settings: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
-    assert typed(*again, "--like", files.directory, "--batch-size", 64) == 1
-    assert "with other settings: training.batch_size is 50 there, not 64; omit those options, " in typed.err
-    assert typed(*again, "--set", "training.batchsize=64") == 1
-    assert "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: " in typed.err
 
 
 def test_a_folder_of_images_is_found_again_from_everywhere(
@@ -247,31 +232,25 @@ def a_dangling_link(files: RunFiles) -> None:
 WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.Ended, events.Tested)
 
 
-@pytest.mark.parametrize(
-    ("make", "code", "told"),
-    [
-        (run_of(), 0, "is complete; this is its result"),
-        (run_of(edited=True), 1, "is complete; this is its result"),
-        (run_of(events.Tested, edited=True), 1, "the chain is broken"),
-        (run_of(*WORK), 3, "is complete; this is its result"),
-        (killed_with_nothing, 3, "the run was killed, its time is over, and no network was"),
-        (without_a_line_of_private, 1, "lacks the line with data.path, which the journal hides"),
-        (in_progress, 1, "belongs to a run in progress"),
-        (a_pipe, 1, "it is a pipe, not a file"),
-        (a_dangling_link, 1, "no journal at"),
-    ],
-)
-def test_both_ways_to_go_on_answer_alike(
-    make: Make, code: int, told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_both_ways_to_go_on_answer_alike_and_take_no_other_options(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
+    """The exit code, and what is said of the run."""
     monkeypatch.setattr(single_run, "seconds_until_dead", lambda path, beside: 0.0)  # only one waits for it
-    files = RunFiles(tmp_path / "run")
-    make(files)
-    answers = []
-    for words in (("resume", files.directory), ("run", "--resume", "--directory", files.directory)):
-        answers.append((typed(*words), typed.out, typed.err))
-    assert answers[0] == answers[1]
-    assert (answers[0][0], told in answers[0][2]) == (code, True), answers[0]
+    numbers = count()
+
+    def resumed(make: Make, options: str = "") -> tuple[int, str]:
+        files = RunFiles(tmp_path / str(next(numbers)) / "run")
+        files.directory.parent.mkdir()
+        make(files)
+        run = str(files.directory)
+        code = typed("run", "--resume", "--directory", run, *options.replace("RUN", run).split())
+        answer = code, typed.out, typed.err
+        if not options:
+            assert (typed("resume", run), typed.out, typed.err) == answer
+        return code, re.sub("keys: .*", "keys: …", answer[2].replace(run, "RUN"))
+
+    comes_to_what_was_read("resumed.txt", {**vars(events), **globals(), "resumed": resumed})
 
 
 @pytest.mark.parametrize(

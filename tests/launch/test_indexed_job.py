@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import kubernetes_validate
-import pytest
 
 from launch import FORMS
 from launch.indexed_job import LOST
@@ -18,6 +18,7 @@ from launch.site import Devices, Mpi, Pods, Site
 from tests.launch.golden import GOLDEN, documents
 from tests.launch.stand_ins import install
 from tests.launch.test_running import TESTED, Machine
+from tests.tables import ComesTo
 
 (GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.form == "no-mpi")
 SITE = Site(
@@ -94,14 +95,14 @@ class Node(Machine):
         return ran.returncode, "".join(last), sorted(self.asked)
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
-    install(tmp_path / "bin", {"aiperf-hpc": PROGRAM, "getent": GETENT, "sleep": SLEEP})
-    return Node(tmp_path)
+def made(folder: Path) -> Node:
+    install(folder / "bin", {"aiperf-hpc": PROGRAM, "getent": GETENT, "sleep": SLEEP})
+    return Node(folder)
 
 
-def test_the_ranks_of_the_pods(node: Node) -> None:
+def test_the_ranks_of_the_pods(tmp_path: Path) -> None:
     """The first pod has the master as well, by a name that leads to no address of an earlier pod."""
+    node = made(tmp_path)
     code, last, started = node.pod(0, RUN="((RANK)) || tested")
     assert (code, last) == (0, "done: runs/a-job")
     assert started == [
@@ -116,24 +117,10 @@ def test_the_ranks_of_the_pods(node: Node) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("index", "given", "code"),
-    [
-        # All pods of a run that is not complete must come again: one that had succeeded would be missing.
-        (1, {"RUN": "exit 0"}, AGAIN),
-        (0, {"RUN": "((RANK)) || exit 75"}, AGAIN),
-        (0, {"RUN": "((RANK)) || exit 3"}, 3),
-        (0, {"RUN": "((RANK)) && exit 1; tested"}, 0),
-        # Kubernetes must not take an error of a rank, which others survive, for one of the run.
-        (1, {"RUN": "((RANK == 3)) && exit 1; tested"}, LOST),
-        (1, {"RUN": "((RANK == 3)) && kill -KILL $BASHPID; tested"}, LOST),
-        (0, {"RUN": f"((RANK)) && exit; {HEEDED}"}, AGAIN),
-        # Only the master heeds a preemption; the others wait for it.
-        (1, {"RUN": f"((RANK == 3)) && {WARNED}; trap 'exit 1' USR1; /bin/sleep 0.3"}, AGAIN),
-        (1, {"DOCTOR": f"((RANK == 3)) && {WARNED}; exit 1"}, AGAIN),
-        (1, {"DOCTOR": "exit 1"}, 1),
-        (0, {"ADDRESSES": "10.0.0.1", "SECONDS_NOW": "600"}, 1),
-    ],
-)
-def test_what_a_pod_returns(index: int, given: dict[str, str], code: int, node: Node) -> None:
-    assert node.pod(index, **given)[0] == code
+def test_what_a_pod_returns(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
+    def returned(index: int, **given: str) -> int | str:
+        code = made(Path(tempfile.mkdtemp(dir=tmp_path))).pod(index, **given)[0]
+        return {AGAIN: "AGAIN", LOST: "LOST"}.get(code, code)
+
+    names = {"returned": returned, "WARNED": WARNED, "HEEDED": HEEDED}
+    comes_to_what_was_read("pod_codes.txt", names)

@@ -164,21 +164,14 @@ def with_a_line_twice() -> list[journals.Timed]:
     return [*GOING_ON[:place], GOING_ON[place], *GOING_ON[place:]]
 
 
-@pytest.mark.parametrize(
-    "lines", [with_children(of_another_parent), with_children(by_another_morphism), with_a_line_twice()]
-)
-def test_a_past_that_cannot_have_been_is_not_continued(
-    lines: list[journals.Timed], typed: Typed, tmp_path: Path
-) -> None:
-    """Though its chain was computed again: what follows would be worth nothing."""
-    files = RunFiles(tmp_path / "run")
-    files.directory.mkdir()
-    files.journal.write_text("".join(f"{line}\n" for line in chained(lines)))
-    before = files.journal.read_bytes()
-    assert typed("resume", files.directory) == 1
-    assert "does not follow from those above it" in typed.err
-    assert "start a new run" in typed.err
-    assert files.journal.read_bytes() == before
+def past(lines: list[journals.Timed]) -> Make:
+    """Makes one whose chain was computed again."""
+
+    def make(files: RunFiles) -> None:
+        files.directory.mkdir()
+        files.journal.write_text("".join(f"{line}\n" for line in chained(lines)))
+
+    return make
 
 
 def run_of(*without: type[events.Event], first: int | None = None, edited: bool = False) -> Make:
@@ -239,15 +232,19 @@ def test_both_ways_to_go_on_answer_alike_and_take_no_other_options(
     monkeypatch.setattr(single_run, "seconds_until_dead", lambda path, beside: 0.0)  # only one waits for it
     numbers = count()
 
+    def journal(files: RunFiles) -> bytes:
+        return files.journal.read_bytes() if files.journal.is_file() else b""
+
     def resumed(make: Make, options: str = "") -> tuple[int, str]:
         files = RunFiles(tmp_path / str(next(numbers)) / "run")
         files.directory.parent.mkdir()
         make(files)
-        run = str(files.directory)
+        run, before = str(files.directory), journal(files)
         code = typed("run", "--resume", "--directory", run, *options.replace("RUN", run).split())
         answer = code, typed.out, typed.err
         if not options:
             assert (typed("resume", run), typed.out, typed.err) == answer
+        assert journal(files) == before, "it is as it was"
         return code, re.sub("keys: .*", "keys: …", answer[2].replace(run, "RUN"))
 
     comes_to_what_was_read("resumed.txt", {**vars(events), **globals(), "resumed": resumed})

@@ -36,6 +36,7 @@ run) eval "$RUN" ;;
 esac
 """
 GETENT = """#!/bin/bash
+eval "${GETENT-}"
 printf '%s\\n' $ADDRESSES
 """
 SLEEP = """#!/bin/bash

@@ -145,18 +145,6 @@ class Dcmi:
         return -8255  # not supported
 
 
-def test_an_ascend_device_is_found_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: Dcmi())
-    assert plausible(ascend.open_device("npu-5")()) == {
-        "power_watts": 287.5,
-        "temperature_celsius": 58.0,
-        "utilisation": 0.96,
-        "memory_bytes": 32 << 30,
-    }
-    with pytest.raises(LookupError, match="knows no device 6"):
-        ascend.open_device("npu-6")
-
-
 class OldDcmi(Dcmi):
     """Without what came later; its device answers no question but that for its power."""
 
@@ -165,16 +153,22 @@ class OldDcmi(Dcmi):
     def dcmi_get_device_temperature(self, board: int, device: int, temperature: Any) -> int:
         return -8012
 
-    dcmi_get_device_utilization_rate = dcmi_get_device_temperature  # type: ignore[assignment]
+    def dcmi_get_device_utilization_rate(self, board: int, device: int, kind: int, rate: Any) -> int:
+        return -8012
 
 
-def test_what_an_older_library_has_not_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: OldDcmi())
-    monkeypatch.setattr(OldDcmi, "dcmi_get_device_utilization_rate", lambda *words: -8012)
-    assert plausible(ascend.open_device("npu-5")()) == {"power_watts": 287.5}
-    monkeypatch.setattr(OldDcmi, "dcmi_get_device_power_info", lambda *words: -8012)
-    with pytest.raises(LookupError, match="DCMI tells nothing of device 1 on board 2"):
-        ascend.open_device("npu-5")()
+class SilentDcmi(OldDcmi):
+    dcmi_get_device_power_info = OldDcmi.dcmi_get_device_temperature
+
+
+def test_an_ascend_device_is_found_by_its_number_and_what_it_has_not_hides_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    def dcmi(library: type[Dcmi], identity: str = "npu-5") -> dict[str, Any]:
+        monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: library())
+        return plausible(ascend.open_device(identity)())
+
+    comes_to_what_was_read("dcmi.txt", {**globals(), "dcmi": dcmi})
 
 
 def test_the_library_is_looked_for_where_drivers_put_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,14 @@ def test_wrong_input_is_one_line_with_the_remedy(
         )
         return code, re.sub("(Options|Commands|keys|presets|known): ([^,]+),.*", r"\1: \2, …", text)
 
-    comes_to_what_was_read("refused.txt", {"refused": refused, "GROUPS": ROOT / "tests/recorded/groups"})
+    def at_once(words: str) -> tuple[int, str]:
+        """To describe a device takes seconds, because a process imports torch for it."""
+        with monkeypatch.context() as patch:
+            patch.setattr("aiperf.ranks.process.describe_device", pytest.fail)
+            return refused(words)
+
+    names = {"refused": refused, "at_once": at_once, "GROUPS": ROOT / "tests/recorded/groups"}
+    comes_to_what_was_read("refused.txt", names)
     assert sorted((path, path.stat().st_size) for path in folder.rglob("*")) == before
 
 
@@ -71,14 +78,3 @@ def test_without_a_library_what_trains_or_measures_says_which_extra_it_needs(
     assert typed(*words.split()) == (2 if words.startswith("validate") else 1)  # 2: nothing was validated
     assert typed.err == f"aiperf-hpc: {library} is not installed; remedy: {installation('run')}\n"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("data", ["absent", "images"])
-def test_data_are_judged_before_a_device_is_described(
-    data: str, typed: Typed, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To describe a device takes seconds, because a process imports torch for it."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("aiperf.ranks.process.describe_device", pytest.fail)
-    assert typed("run", "--preset", "text", "--data", data) == 1
-    assert data in typed.err

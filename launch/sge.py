@@ -90,9 +90,8 @@ class Sge(Scheduler):
     def cores(self, site: Site) -> list[str]:
         """The rule of the environment may spread the slots, or fill up nodes that other jobs use as well."""
         slots = site.devices.cores_per_node
-        fault = (
-            f"-pe ${{PE:-(none)}} gave $NSLOTS slots on $NHOSTS nodes, not {slots} on each; see qconf -spl"
-        )
+        given = "-pe ${PE:-(none)} gave NSLOTS=$NSLOTS and NHOSTS=$NHOSTS"
+        fault = f"{given}, not {slots} slots on each node; see qconf -spl"
         return [
             *super().cores(site),
             "# A job takes whole nodes, which not every parallel environment gives.",

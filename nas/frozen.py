@@ -8,11 +8,14 @@ refusals to assign are the same for every class but for the names of its fields,
 
 from __future__ import annotations
 
+import sys
+from abc import update_abstractmethods
 from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, replace
 from inspect import get_annotations
 from itertools import pairwise
 from operator import attrgetter
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -39,47 +42,58 @@ def frozen(cls: type[T] | None = None, /, *, eq: bool = True, repr: bool = True)
 
     What it makes is a dataclass: `fields`, `replace` and `asdict` take it, and a frozen dataclass may derive
     from it. Two objects are equal, and so are their hashes, where their class and the compared fields are.
-    Raises TypeError if a base of the class is a dataclass that is not frozen, and if a field without a
-    default follows one that has one.
+    Raises TypeError if a base of the class is a dataclass that is not frozen, if the class states how it is
+    assigned to, and if a field without a default follows one that has one.
     """
-    return _made(cls, eq, repr) if cls else lambda named: _made(named, eq, repr)
+    return (lambda named: _made(named, eq, repr)) if cls is None else _made(cls, eq, repr)
 
 
 def _made(cls: type[T], eq: bool, repr: bool) -> type[T]:
     """The class as a dataclass, with what it does not state itself."""
-    stated = {name for name, value in vars(cls).items() if value is not None}
-    _find_fields(cls)
+    stated = set(vars(cls))
+    if "__eq__" in stated and vars(cls)["__hash__"] is None:
+        stated.remove("__hash__")  # of Python, for a class that states how it is compared
+    if refused := stated & {"__setattr__", "__delattr__"}:
+        raise TypeError(f"{cls.__qualname__} is frozen and states {', '.join(sorted(refused))} itself")
+    parameters = _find_fields(cls)
+    parameters.init, parameters.eq, parameters.repr, parameters.frozen = True, eq, repr, True
     _refuse_order(cls)
     kept = fields(cls)  # type: ignore[arg-type]
     by_place = tuple(taken.name for taken in _taken(cls) if not taken.kw_only)
-    made = {"__init__": _Constructor(cls), "__match_args__": by_place, **_refusals(cls, kept)}
-    made |= (_comparison(kept) if eq else {}) | (_text(kept) if repr else {})
+    made = {"__init__": _Constructor(cls), "__match_args__": by_place, "__replace__": _replaced}
+    made |= _refusals(cls, kept) | (_comparison(kept) if eq else {}) | (_text(kept) if repr else {})
     for name, value in made.items():
-        if name not in stated:  # where a class states __eq__, its __hash__ is None
+        if name not in stated:
             setattr(cls, name, value)
-    return cls
+    return update_abstractmethods(cls)
 
 
-def _find_fields(cls: Any) -> None:
-    """Makes it a dataclass for which nothing is compiled. `dataclass` compiles for each that it is told to be
-    frozen, and refuses one that is not and derives from a frozen one; so it is given the fields alone."""
+def _find_fields(cls: Any) -> Any:
+    """Makes it a dataclass for which nothing is compiled, and returns what it says of itself. `dataclass`
+    compiles for each that it is told to be frozen, and refuses one that is not and derives from a frozen one;
+    so it is given the fields alone."""
     above = [base for base in cls.__mro__[:0:-1] if PARAMETERS in vars(base)]
     if not all(base.__dataclass_params__.frozen for base in above):
         raise TypeError(f"{cls.__qualname__} is frozen and derives from a dataclass that is not")
     types = get_annotations(cls)
-    defaults = {name: getattr(cls, name) for name in types if hasattr(cls, name)}
     stated = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+    stated |= {name: getattr(cls, name) for name in types if hasattr(cls, name)}
     # With a docstring, since `dataclass` would write one.
     body = {"__module__": cls.__module__, "__doc__": "fields", "__annotations__": types}
-    alone: Any = dataclass(init=False, eq=False, repr=False)(type(cls.__name__, (), body | defaults | stated))
-    for name in stated:  # the default takes its place, if there is one
-        delattr(cls, name)
-        if name in vars(alone):
-            setattr(cls, name, vars(alone)[name])
-    alone.__dataclass_params__.frozen = True
+    alone: Any = type(cls.__name__, (), body)
+    for name, value in stated.items():  # afterwards, so that no descriptor is told of this class
+        setattr(alone, name, value)
+    dataclass(init=False, eq=False, repr=False)(alone)
+    for name, value in stated.items():
+        if isinstance(value, Field):  # its default takes its place, if there is one
+            if name in vars(cls):
+                delattr(cls, name)
+            if name in vars(alone):
+                setattr(cls, name, vars(alone)[name])
     cls.__dataclass_params__, cls.__dataclass_fields__ = alone.__dataclass_params__, {}
     for base in (*above, alone):
         cls.__dataclass_fields__ |= base.__dataclass_fields__
+    return cls.__dataclass_params__
 
 
 def _refuse_order(cls: type) -> None:
@@ -91,32 +105,47 @@ def _refuse_order(cls: type) -> None:
 
 
 class _Constructor:
-    """`__init__` of a class, which replaces itself by the compiled one when it is first looked up."""
+    """`__init__` of a class, which is compiled when it is first looked up, and then takes this place."""
 
     def __init__(self, cls: Any) -> None:
         self._cls = cls
+        self._made: Any = None
 
     def __get__(self, one: object, kind: type) -> Any:
-        self._cls.__init__ = made = _compiled(self._cls)
-        return made.__get__(one, kind)
+        self._made = self._made or _compiled(self._cls)
+        if vars(self._cls).get("__init__") is self:
+            self._cls.__init__ = self._made
+        return self._made.__get__(one, kind)
+
+
+class _Factory:
+    """The default of a parameter of which each object has its own."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
 
 
 def _compiled(cls: Any) -> Any:
-    """The constructor that `dataclass` would write, with its signature."""
+    """The constructor that `dataclass` would write, with its signature, among the names of its module."""
     kept, taken = fields(cls), _taken(cls)
+    own = "__self" if "self" in cls.__dataclass_fields__ else "self"
     by_place = [_parameter(field) for field in taken if not field.kw_only]
     by_name = [_parameter(field) for field in taken if field.kw_only]
-    parameters = ", ".join(["self", *by_place, *(["*", *by_name] if by_name else [])])
-    lines = [f" __set(self, {field.name!r}, {_value(field)})" for field in kept if _value(field)]
+    parameters = ", ".join([own, *by_place, *(["*", *by_name] if by_name else [])])
+    lines = [f"  __set({own}, {field.name!r}, {_value(field)})" for field in kept if _value(field)]
     passed_on = [field for field in taken if field not in kept]
     if hasattr(cls, "__post_init__"):
-        lines.append(f" self.__post_init__({', '.join(field.name for field in passed_on)})")
-    text = f"def __init__({parameters}):\n" + "\n".join(lines or [" pass"])
-    names = {"__set": object.__setattr__, "__MISSING": MISSING}
-    names |= {f"__default_{field.name}": field.default for field in taken}
-    names |= {f"__make_{field.name}": field.default_factory for field in kept}
-    exec(compile(text, f"<constructor of {cls.__qualname__}>", "exec"), names)  # noqa: S102, as `dataclass`
-    made: Any = names["__init__"]
+        lines.append(f"  {own}.__post_init__({', '.join(field.name for field in passed_on)})")
+    given = {"__set": object.__setattr__, "__factory": _Factory()}
+    given |= {f"__default_{field.name}": field.default for field in taken if field.default is not MISSING}
+    factories = [field for field in kept if field.default_factory is not MISSING]
+    given |= {f"__make_{field.name}": field.default_factory for field in factories}
+    body = "\n".join([f" def __init__({parameters}):", *(lines or ["  pass"]), " return __init__"])
+    text = f"def make({', '.join(given)}):\n{body}"
+    names: dict[str, Any] = {}
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    exec(compile(text, f"<constructor of {cls.__qualname__}>", "exec"), module, names)  # noqa: S102, as there
+    made = names["make"](**given)
     made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     made.__annotations__ = {field.name: field.type for field in taken} | {"return": None}
     return made
@@ -133,7 +162,7 @@ def _parameter(field: Field[Any]) -> str:
     """As it is written in the constructor; its name alone if it has no default."""
     if field.default is not MISSING:
         return f"{field.name}=__default_{field.name}"
-    return field.name if field.default_factory is MISSING else f"{field.name}=__MISSING"
+    return field.name if field.default_factory is MISSING else f"{field.name}=__factory"
 
 
 def _value(field: Field[Any]) -> str:
@@ -141,7 +170,12 @@ def _value(field: Field[Any]) -> str:
     if field.default_factory is MISSING:
         return field.name if field.init else ""
     made = f"__make_{field.name}()"
-    return f"{made} if {field.name} is __MISSING else {field.name}" if field.init else made
+    return f"{made} if {field.name} is __factory else {field.name}" if field.init else made
+
+
+def _replaced(self: Any, /, **changes: Any) -> Any:
+    """For `copy.replace` of Python 3.13."""
+    return replace(self, **changes)
 
 
 def _refusals(cls: Any, kept: Fields) -> dict[str, Callable[..., None]]:
@@ -182,6 +216,7 @@ def _text(kept: Fields) -> dict[str, Callable[..., Any]]:
     names = [field.name for field in kept if field.repr]
     shown, text = _values(names), ", ".join(f"{name}={{!r}}" for name in names)
 
+    @recursive_repr()
     def written(self: Any) -> str:
         return f"{type(self).__qualname__}({text.format(*shown(self))})"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, InitVar, asdict, dataclass, field, fields, replace
 from inspect import isfunction, signature
 from types import new_class
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, get_type_hints
 
 import pytest
 
@@ -64,8 +64,19 @@ class Numbered:
         return 7
 
 
+class Unhashable:
+    x: int
+    __hash__ = None  # type: ignore[assignment]
+
+
+class OfItself:
+    self: int
+    x: int = 1
+
+
 BODIES: dict[type, list[Any]] = {Point: [(3,), (3, 2, "noted"), (3, 2, "", 1), (4,)], One: [(3,), (4,)]}
-BODIES |= {Fieldless: [()], Stating: [(3,), (4,)], Numbered: [(3,), (4,)]}
+BODIES |= {Fieldless: [()], Stating: [(3,), (4,)], Numbered: [(3,), (4,)], Unhashable: [(3,)]}
+BODIES |= {OfItself: [(3,), (3, 2)]}
 OPTIONS: list[dict[str, bool]] = [{}, {"eq": False}, {"repr": False}]
 
 
@@ -207,5 +218,67 @@ def test_it_derives_from_frozen_classes_only_and_leaves_them_so() -> None:
 
 
 def test_it_is_copied_and_pickled_whole() -> None:
-    for copied_one in (deepcopy(Place(1, [2])), pickle.loads(pickle.dumps(Place(1, [2])))):
-        assert copied_one == Place(1, [2])
+    place = Place(1, [2])
+    for copied_one in (deepcopy(place), pickle.loads(pickle.dumps(place)), place.__replace__(x=1)):  # type: ignore[attr-defined]
+        assert copied_one == place
+
+
+def test_an_object_that_holds_itself_is_shown() -> None:
+    place = Place(1)
+    place.y.append(place)  # type: ignore[arg-type]
+    assert repr(place) == "Place(x=1, y=[...])"
+
+
+def test_its_constructor_knows_the_names_of_its_module() -> None:
+    assert get_type_hints(Place.__init__)["y"] == list[int]
+    assert Place.__init__.__globals__ is globals()  # by which a warning is filtered
+
+
+def test_what_is_abstract_of_a_base_is_stated_by_it() -> None:
+    @frozen
+    class Keyed(Hashable):
+        x: int
+
+    assert hash(Keyed(1)) == hash(Keyed(1))
+
+
+def test_a_class_may_be_empty_to_its_metaclass_and_a_default_told_its_place_once() -> None:
+    class Meta(type):
+        def __len__(cls) -> int:
+            return 0
+
+    class Told:
+        def __set_name__(self, owner: type, name: str) -> None:
+            told.append((owner, name))
+
+    told: list[tuple[type, str]] = []
+
+    @frozen
+    class Empty(metaclass=Meta):
+        x: Any = Told()
+
+    assert told == [(Empty, "x")]
+    assert Empty(3).x == 3
+
+
+def test_a_constructor_that_is_replaced_stays_so() -> None:
+    class Named(Protocol):
+        """A protocol takes the constructor of the class behind it (typing._no_init_or_replace_init)."""
+
+    cls = decorated(frozen, One)
+    both = new_class("Both", (Named, cls))
+    assert both(1).x == 1
+    cls.__init__ = lambda self, x: object.__setattr__(self, "x", 100 * x)
+    assert (cls(1).x, both(1).x, cls(1).x) == (100, 1, 100)
+
+
+@pytest.mark.parametrize("made", [dataclass(frozen=True), frozen])
+def test_it_does_not_state_how_it_is_assigned_to(made: Callable[[Any], Any]) -> None:
+    class Open:
+        x: int
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """As if it were not frozen."""
+
+    with pytest.raises(TypeError, match="__setattr__"):
+        made(Open)

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Hashable
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, InitVar, asdict, dataclass, field, fields, replace
-from inspect import isfunction, signature
+from inspect import get_annotations, isfunction, signature
 from types import new_class
 from typing import Any, ClassVar, Protocol, get_type_hints
 
@@ -130,8 +130,10 @@ def test_its_constructor_takes_and_refuses_what_that_of_a_dataclass_does(body: t
         lambda cls: cls(1, 2, "noted"),
         lambda cls: cls(),
     ]
-    expected = constructor(decorated(dataclass(frozen=True), body), calls)
-    assert constructor(decorated(frozen, body), calls) == expected
+    expected, found = decorated(dataclass(frozen=True), body), decorated(frozen, body)
+    assert constructor(found, calls) == constructor(expected, calls)
+    for name in get_annotations(body):
+        assert getattr(found, name, "no default") == getattr(expected, name, "no default")
 
 
 def test_each_object_has_its_own_of_what_a_factory_makes() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.house.floors import needs_torch
 
-pytest_plugins = ["tests.processes"]
+pytest_plugins = ["tests.processes", "tests.aiperf.commands.typed"]
 
 SUITES = ("slow", "gpu", "npu", "mpi", "horovod", "slurm", "sge", "nni", "recipes", "browser", "triton")
 """Marks of suites: a file that has a test of one names it, for other files are not imported for it."""

@@ -27,11 +27,6 @@ EXAMPLE, TEXT = re.findall(r"^```json\n(.*?)^```", PAGE, flags=re.M | re.S)
 ROWS = dict(re.findall(r"^\| `([A-Z]\w+)` \| (.*?)\|", PAGE, flags=re.M))
 
 
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
-
-
 def test_the_example_is_counted(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "example.json"
     path.write_text(EXAMPLE, encoding="utf-8")

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.aiperf.commands.typed import Typed
 from tests.aiperf.groups import PROCESSOR
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -21,3 +21,8 @@ class Typed:
         code = main()
         self.out, self.err = self.capsys.readouterr()
         return code
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)

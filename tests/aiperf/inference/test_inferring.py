@@ -38,11 +38,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFiles, int]:
     return kept_run(tmp_path_factory.mktemp("runs") / "kept", scene)
 
 
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
-
-
 def results(files: RunFiles) -> dict[str, Inference]:
     run = replay(read_journal(files.journal))
     return {found.scenario: found for found in load_all(files, run)}

@@ -211,11 +211,6 @@ def test_a_device_that_others_fill_is_told_in_one_line(
         measure_products(device, "fp32", 0.02)
 
 
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
-
-
 @pytest.mark.parametrize("output", ["nowhere/peak.json", ""])
 def test_where_peak_cannot_write_it_measures_nothing(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str

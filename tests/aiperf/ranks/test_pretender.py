@@ -47,11 +47,6 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-c", PROGRAM, *map(str, words)]
 
 
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
-
-
 def test_a_pretended_run_goes_the_whole_path_without_torch_and_goes_on_as_it_began(
     typed: Typed, tmp_path: Path
 ) -> None:

@@ -92,11 +92,6 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return directory, answer.stdout
 
 
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
-
-
 @pytest.mark.contract
 def test_a_run_trains_tests_and_is_valid(complete: tuple[Path, str]) -> None:
     """It measures its ceiling and stays below, and its host is recorded over the whole span."""

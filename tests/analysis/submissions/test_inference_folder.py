@@ -169,11 +169,6 @@ def rewritten(text: str, key: str, value: str) -> str:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(monkeypatch, capsys)
-
-
-@pytest.fixture
 def system(tmp_path: Path) -> Path:
     path = tmp_path / "system.json"
     path.write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))

@@ -275,12 +275,13 @@ class NniWorld:
                 return
             slot = self._slots[group]
             assign, slot.trial = slot.given, connection
-            tell(connection, Given(slot.place, self._device))
             left = None if self._deadline is None else self._deadline - time.monotonic()
             assert assign is not None
             release = Release(left, block_seconds=self._block_seconds)
-            for message in (self._setup, release, *([Stop()] if self._closing else []), assign):
-                connection.send_bytes(pack(message))
+            with contextlib.suppress(OSError):  # that it has ended is noticed below, and the group is lost
+                tell(connection, Given(slot.place, self._device))
+                for message in (self._setup, release, *([Stop()] if self._closing else []), assign):
+                    connection.send_bytes(pack(message))
         try:
             while True:
                 found = unpack(FromGroup, connection.recv_bytes())

@@ -5,6 +5,8 @@ It has the methods of `nni.tuner.Tuner` that the dispatcher calls, and needs not
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,7 +44,13 @@ class SearchTuner:
         manager, which waits only ten seconds for it."""
         if self._started is None:
             # Its output goes to NNI's log of the dispatcher.
-            self._started = subprocess.Popen(self._words, stdin=subprocess.DEVNULL, cwd=self._folder)
+            # With PYTHONFAULTHANDLER a master that has to be killed says there where it was.
+            self._started = subprocess.Popen(
+                self._words,
+                stdin=subprocess.DEVNULL,
+                cwd=self._folder,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            )
 
     def generate_multiple_parameters(
         self, identifiers: list[int], st_callback: Any, **_: Any
@@ -76,7 +84,7 @@ class SearchTuner:
             try:
                 master.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                master.kill()
+                master.send_signal(signal.SIGABRT)
                 master.wait()
 
     _on_error = _on_exit

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import sleep
 from typing import Any, ClassVar
@@ -19,11 +21,13 @@ from aiperf.config import load_preset, with_overrides
 from aiperf.errors import WorldError
 from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni import nni_world
+from aiperf.on_nni import tuner as tuner_module
 from aiperf.on_nni.description import description
 from aiperf.on_nni.nni_world import NniWorld
 from aiperf.on_nni.trial_messages import Over, ProcessBegan, call, hear, tell
 from aiperf.on_nni.trial_process import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
+from aiperf.ranks.world import Gone
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Assign, CheckDevice, Quit, Setup, ToGroup, Validated, unpack
@@ -158,6 +162,28 @@ def test_who_is_started_for_the_end_measures_no_fabric(
     assert [setup.fabric_seconds for setup in setups if isinstance(setup, Setup)] == [60.0, 60.0, 0.0]
 
 
+def test_a_process_that_ends_when_it_has_called_is_a_lost_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that NNI kills while it is given its trial."""
+    monkeypatch.setattr(nni_world, "WorkerProcess", Standing)
+    monkeypatch.setattr(nni_world, "tell", cut_off)
+    world = NniWorld(RunFiles(tmp_path), (Place(1, (1,), 0, 1),), "cpu")
+    try:
+        world.send(0, Setup(load_preset("digits"), {}, str(tmp_path)))
+        world.send(0, Assign(Trial(0, None, (), HyperParameters(0.1, 8), 1, 1, 0), 1))
+        world._next()
+        with call(RunFiles(tmp_path)) as process:
+            tell(process, ProcessBegan(0))
+        assert world.receive(60) == (0, Gone("the process of trial 0 ended before it had finished"))
+    finally:
+        world.close()
+
+
+def cut_off(connection: Connection, word: object) -> None:
+    raise BrokenPipeError
+
+
 class Dispatcher:
     """Stands for NNI's, of which the tuner knows a method."""
 
@@ -230,3 +256,20 @@ def test_the_master_is_started_when_the_dispatcher_has_reached_its_manager_and_o
     assert tuner._started is master
     tuner._on_exit()
     assert master.poll() is not None
+
+
+def test_a_master_that_does_not_stop_says_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tuner_module, "STOP_SECONDS", 0.2)
+    tuner, begun = SearchTuner([str(tmp_path)], str(tmp_path)), tmp_path / "begun"
+    deaf = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    deaf += f"; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
+    tuner._words = [sys.executable, "-c", deaf]
+    tuner.update_search_space({})
+    while not begun.exists():
+        sleep(0.05)
+    tuner._on_exit()
+    assert tuner._started is not None
+    assert tuner._started.returncode == -signal.SIGABRT
+    assert 'File "<string>", line 1' in capfd.readouterr().err

@@ -90,7 +90,9 @@ class NniWorld:
         self.groups: tuple[tuple[int, ...], ...] = tuple((place.rank,) for place in places)
         self._files, self._device = files, device
         self._slots = [_Slot(place) for place in places]
-        self._heard: queue.SimpleQueue[tuple[int, FromGroup | Gone]] = queue.SimpleQueue()
+        # No SimpleQueue: up to Python 3.12 its `get` loses its time limit, and waits for ever, if a signal's
+        # handler returns when the time is over.
+        self._heard: queue.Queue[tuple[int, FromGroup | Gone]] = queue.Queue()
         """Messages for the master, from the threads that listen."""
         self._changed = threading.Condition()
         """Guards the slots; notified when one changes."""

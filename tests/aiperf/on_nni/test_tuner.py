@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Timer
 from time import sleep
 from typing import Any, ClassVar
 
@@ -207,6 +208,19 @@ def test_a_tuner_that_waits_for_a_trial_sees_that_nni_stops(tmp_path: Path) -> N
             dispatcher.stopping = True
             assert asked.result(60) == []
     finally:
+        world.close()
+
+
+@pytest.mark.timeout(20)
+def test_a_signal_whose_handler_is_slow_leaves_the_master_its_time_limit(tmp_path: Path) -> None:
+    """As when `nnictl stop` comes to a busy machine while the master waits, and no message follows."""
+    world = NniWorld(RunFiles(tmp_path), (), "cpu")
+    before = signal.signal(signal.SIGUSR1, lambda *_: sleep(0.3))
+    try:
+        Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        assert world.receive(0.25) is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
         world.close()
 
 

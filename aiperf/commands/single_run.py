@@ -6,7 +6,6 @@ scripts of `launch`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,7 @@ from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.journal.run_files import RUNS, RunFiles
-from aiperf.journal.writer import JournalWriter, never_begun
+from aiperf.journal.writer import JournalWriter, has_begun
 from aiperf.proposing.proposals import with_tuner
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import Answer, can_go_on
@@ -53,7 +52,7 @@ def start_or_continue(
     examples_per_second: float | None,
 ) -> int:
     """Does the work of `run` in the process that is the master; returns the exit code."""
-    if again and not dry_run and directory is not None and _has_begun(RunFiles(directory)):
+    if again and not dry_run and directory is not None and has_begun(RunFiles(directory)):
         return continue_run(RunFiles(directory), ranks, request, like)
     if like is None:
         config = request.config()
@@ -100,11 +99,6 @@ def _end_without_result(files: RunFiles) -> int:
     why = "the run was killed, its time is over, and no network was validated; start a new run"
     say(f"NO RESULT: {files.directory}: {why}")
     return Answer.NO_RESULT.exit_code
-
-
-def _has_begun(files: RunFiles) -> bool:
-    """Whether a run was started in this directory. A link that leads nowhere counts, and is refused later."""
-    return os.path.lexists(files.journal) and not never_begun(files.journal)
 
 
 def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> None:

@@ -67,9 +67,7 @@ class JournalWriter:
                 lock.release()
                 raise
         except FileExistsError as error:
-            where = error.filename
-            remedy = "resume it, or choose" if files.directory.is_dir() else "it is not a directory; choose"
-            raise JournalError(f"{where} already exists; {remedy} another --directory") from None
+            raise _taken(error.filename, files) from None
         except OSError as error:
             raise JournalError(unwritable(error, files.directory)) from None
 
@@ -189,6 +187,24 @@ def never_begun(path: Path) -> bool:
     except OSError:
         return False
     return not first or (first.startswith(_BEGINNING) and not first.endswith(b"\n"))
+
+
+def has_begun(files: RunFiles) -> bool:
+    """Whether a run was started in this directory. A link that leads nowhere counts."""
+    return os.path.lexists(files.journal) and not never_begun(files.journal)
+
+
+def refuse_taken(files: RunFiles) -> None:
+    """Raises JournalError if no new run can have this directory, because it has one, or is a file."""
+    if has_begun(files):
+        raise _taken(files.journal, files)
+    if os.path.lexists(files.directory) and not files.directory.is_dir():
+        raise _taken(files.directory, files)
+
+
+def _taken(where: Path | str, files: RunFiles) -> JournalError:
+    remedy = "resume it, or choose" if files.directory.is_dir() else "it is not a directory; choose"
+    return JournalError(f"{where} already exists; {remedy} another --directory")
 
 
 def _unwritable(path: Path, error: OSError, resumable: bool = True) -> JournalError:

@@ -24,7 +24,7 @@ from aiperf.journal.file import RULES_VERSION, VERSION
 from aiperf.journal.names import fingerprint, new_salt
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
-from aiperf.journal.writer import JournalWriter
+from aiperf.journal.writer import JournalWriter, refuse_taken
 from aiperf.os_error import unwritable
 from aiperf.pretending.assumptions import assumptions_toml
 from aiperf.pretending.rank_report import pretending_notice
@@ -77,6 +77,7 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin, sa
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
+    refuse_taken(files)
     refuse_secrets(config)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started

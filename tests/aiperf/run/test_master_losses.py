@@ -248,6 +248,21 @@ def test_a_group_that_does_not_stop_is_lost_after_its_time(tmp_path: Path) -> No
     assert told.tested is None
 
 
+def test_a_group_that_does_not_stop_is_lost_while_hosts_report_all_the_time(tmp_path: Path) -> None:
+    """As the hosts of a large run do together, several times in a quarter of a second."""
+
+    class Hangs(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            while self.world.now < 200.0:
+                yield 0.1
+                self.say(HostUse(1, 10.0, 20.0, 19.0, 0.5, 0.25, 0.0))
+
+    world = FakeWorld(Hangs)
+    told = lead(tmp_path, world, before=stopped_after(10.0, world), minutes=50)
+    assert reasons(told) == ["did not stop within 32 s"]
+    assert 42.0 <= told.leg.end < 43.0
+
+
 def test_a_group_that_dies_when_it_is_to_stop_is_not_started_again(tmp_path: Path) -> None:
     class DiesOfStop(Obedient):
         def work(self, assign: Assign) -> Doing:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import nsmallest
 from math import inf
 
 import numpy as np
@@ -177,9 +178,9 @@ def most_telling(found: Sequence[TrialRow], at_most: int) -> list[TrialRow]:
         return list(found)
     by_number = {row.number: row for row in found}
     chosen: dict[int, TrialRow] = {}
-    best = sorted(found, key=lambda row: (row.error is None, row.error or 0.0, row.number))
+    best = nsmallest(at_most // 4, found, key=lambda row: (row.error is None, row.error or 0.0, row.number))
     spread = [found[int(place)] for place in np.linspace(0, len(found) - 1, at_most)]
-    for row in [*best[: at_most // 4], *_far_apart(spread)]:
+    for row in [*best, *_far_apart(spread)]:
         line = line_of_descent(by_number, row.number)
         new = [one for one in line if one.number not in chosen]
         if len(chosen) + len(new) <= at_most:

@@ -1,9 +1,11 @@
-"""The table of what comes from outside: a row for every process that is started, every variable and every
-file that is read, with the call that reads it. A place without a row fails `test_odd_inputs.py`.
+"""What comes from outside: for every process that is started, every variable and every file that is read, the
+call that reads it. A place without a row fails `test_odd_inputs.py`.
 
-For a new place, add it, as the test names it, to the case that reads it, or write a case. What only this
-program or the kernel writes is listed with that reason; what another test feeds with odd things, with its
-file. The file is long because it is one table.
+For a new place, add it, as the test names it, to the row that reads it, or write a row: `variables.txt` has
+the places, the variables, what else is set, the function, and what it is called with; `files.txt` the places,
+the file, and the words of a command, or a function and what it is called with. A function without a module is
+one of this file. In `without_a_case.txt` is what only this program or the kernel writes, with the reason, and
+what another test feeds with odd things, with its file.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,11 +61,23 @@ SIZES = 1 << 40
 def called(function: str, *arguments: object) -> object:
     """Calls a function by its name, `module:name`: no pure test may import what needs torch."""
     module, _, name = function.partition(":")
-    found: Any = import_module(module)
+    found: Any = import_module(module or __name__)
     for part in name.split("."):
         found = getattr(found, part)
     result: object = found(*arguments)
-    return result
+    return list(result) if isinstance(result, Iterator) else result
+
+
+def places(cell: str) -> tuple[str, ...]:
+    """Each place of `path name name; path name`."""
+    words = [each.split() for each in cell.split("; ")]
+    return tuple(f"{path} {name}" for path, *names in words for name in names)
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of a table beside this file."""
+    lines = (Path(__file__).parent / table).read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
 
 
 WITH_TORCH = tuple(
@@ -75,7 +89,7 @@ WITH_TORCH = tuple(
 
 @dataclass(frozen=True)
 class Case:
-    """A row of the tables below."""
+    """A row of the tables."""
 
     places: tuple[str, ...]
     """The places that the call reads, as `places.py` names them."""
@@ -90,203 +104,102 @@ class VariableCase(Case):
     """Variables that are read by one call."""
 
     names: tuple[str, ...]
-    function: str | Callable[[Environment], object]
-    """`module:function` or a function. It is called with the whole environment, which is that of the process,
-    too."""
-    given: Environment = field(default_factory=dict)
+    given: Environment
     """What else is set."""
+    function: str
+    with_environment: bool
+    """Whether it is called with the whole environment, which is that of the process, too."""
 
     def call(self, environment: Environment) -> object:
-        return (
-            called(self.function, environment)
-            if isinstance(self.function, str)
-            else self.function(environment)
-        )
+        return called(self.function, *[environment] * self.with_environment)
 
 
-def _job(environment: Environment) -> object:
+def job(environment: Environment) -> object:
     calls: list[list[Any]] = [["job_name", environment], ["job_seconds_left", environment, 1.8e9]]
     return [called(f"launch.current_job:{name}", *words) for name, *words in calls]
 
 
-def _link(environment: Environment) -> object:
+def link(environment: Environment) -> object:
     """The socket of a rank that torchrun started."""
     launched = called("aiperf.ranks.launcher:launched_rank", environment)
     if launched is None:
         return None
-    link: Any = called("aiperf.ranks.connect:connect", launched)
-    return called("aiperf.ranks.connect:disconnect", link)
+    return called("aiperf.ranks.connect:disconnect", called("aiperf.ranks.connect:connect", launched))
 
 
-def _learnt(environment: Environment) -> object:
+def meeting(environment: Environment) -> object:
+    return called("aiperf.ranks.meeting:meeting_of", environment, "torchrun")
+
+
+def met() -> object:
+    return called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True)
+
+
+def remedy() -> object:
+    return called("aiperf.host.package_clash:_remedy", Path("/nowhere"))
+
+
+def hidden(environment: Environment) -> object:
     """A text that hides who runs a process."""
     hider: Any = called("aiperf.journal.hidden_text:TextHider", lambda kind, value: value)
     called("aiperf.journal.hidden_text:learn_this_process", hider, environment)
     return hider.text("ada has run it in /home/ada")
 
 
-def _reproduced(environment: Environment) -> object:
+def reproduced() -> object:
     """The file of a validation that was interrupted, written and read again."""
-    saved: Any = called(
-        "aiperf.rules.reproduction:SavedProgress.of", SimpleNamespace(last_chain="x", lines=1)
-    )
-    refusal = saved.keep(3)
-    if refusal:
+    replay = SimpleNamespace(last_chain="x", lines=1)
+    saved: Any = called("aiperf.rules.reproduction:SavedProgress.of", replay)
+    if refusal := saved.keep(3):
         raise AiperfError(refusal)
     return saved.read()
 
 
-def _ascend(environment: Environment) -> object:
+def ascend(environment: Environment) -> object:
     return called("aiperf.device.npu:_numbers", environment["ASCEND_RT_VISIBLE_DEVICES"])
 
 
-def _compiler(_: Environment) -> object:
+def compiler() -> object:
     called("aiperf.device.dynamo:load_dynamo")
     return called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu"))
 
 
-def _visible(environment: Environment) -> object:
+def imported() -> object:
+    return called("aiperf.commands.command_groups:_imported.__wrapped__", "aiperf.commands.peak:peak")
+
+
+def visible(environment: Environment) -> object:
     names = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
     return called("aiperf.hardware.host_accelerators:_hides_all", names, environment)
 
 
-def _host(environment: Environment) -> object:
-    return [called(f"aiperf.doctor.host_report:{name}", environment) for name in ("_visible", "_home")]
-
-
-def _in(path: str, *names: str) -> tuple[str, ...]:
-    """Places of one file."""
-    return tuple(f"{path} {name}" for name in names)
-
-
-TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "MASTER_PORT": "1"}
-RANKS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "OMPI_MCA_mpi_ft_enable")
-COMPILERS = ("CC", "HOME", "PATH", "XDG_CACHE_HOME", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 VARIABLE_CASES = (
-    VariableCase(
-        _in("aiperf/ranks/launcher.py", "rank_name", "size_name", "FAULT_TOLERANT", "RUN_ID", "SECRET"),
-        (*RANKS, *TORCHRUN, "AIPERF_SECRET_FILE"),
-        "aiperf.ranks.launcher:launched_rank",
-        {"PMI_RANK": "0", "PMI_SIZE": "2"},
-    ),
-    VariableCase(
-        (
-            "aiperf/ranks/torchrun.py 'MASTER_PORT'",
-            *_in("aiperf/ranks/connect.py", "RUN_ID", "'LOCAL_WORLD_SIZE'"),
-        ),
-        ("LOCAL_WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
-        _link,
-        TORCHRUN,
-    ),
-    VariableCase(
-        _in("aiperf/ranks/meeting.py", "SECRET", "'MASTER_ADDR'", "'MASTER_PORT'"),
-        ("AIPERF_SECRET_FILE", "MASTER_ADDR", "MASTER_PORT"),
-        lambda environment: called("aiperf.ranks.meeting:meeting_of", environment, "torchrun"),
-        {"AIPERF_SECRET_FILE": "/proc/self/cmdline", "MASTER_ADDR": "node1", "MASTER_PORT": "29400"},
+    *(
+        VariableCase(
+            places(where),
+            tuple(names.split()),
+            dict(each.split("=") for each in given.split()),
+            function,
+            with_environment=bool(argument),
+        )
+        for where, names, given, function, *argument in rows("variables.txt")
     ),
     *(
         VariableCase(
             (
                 "launch/scheduler.py self.job_id",
                 # A pod does not ask for its time.
-                *_in(f"launch/{name}.py", *("self.job_id",) * (name != "kubernetes")),
-                *_in(f"launch/{name}.py", *("self.element",) * (name in ("lsf", "sge"))),
-                *("launch/slurm.py END",) * (name == "slurm"),
+                *[f"launch/{name}.py self.job_id"] * (name != "kubernetes"),
+                *[f"launch/{name}.py self.element"] * (name in ("lsf", "sge")),
+                *["launch/slurm.py END"] * (name == "slurm"),
             ),
             tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),
-            _job,
             {"PATH": ""} | {word: "7" for word in (each.job_id, each.element) if word},
+            ":job",
+            with_environment=True,
         )
         for name, each in SCHEDULERS.items()
     ),
-    VariableCase(
-        ("aiperf/host/package_clash.py 'PYTHONPATH'",),
-        ("PYTHONPATH",),
-        lambda _: called("aiperf.host.package_clash:_remedy", Path("/nowhere")),
-    ),
-    VariableCase(
-        _in("aiperf/doctor/host_report.py", "name", "'HOME'"),
-        ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "HOME"),
-        _host,
-    ),
-    VariableCase(
-        ("aiperf/hardware/host_accelerators.py name",),
-        ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
-        _visible,
-    ),
-    VariableCase(
-        _in("aiperf/journal/hidden_text.py", "'HOME'", "name"),
-        ("HOME", "USER", "LOGNAME", "SUDO_USER"),
-        _learnt,
-    ),
-    VariableCase(
-        ("aiperf/ranks/start_guard.py name",),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
-        "aiperf.ranks.start_guard:ranks_on_host",
-    ),
-    VariableCase(
-        ("aiperf/host/other_users.py POD",),
-        ("KUBERNETES_SERVICE_HOST",),
-        lambda _: called("aiperf.host.other_users:_in_pod"),
-    ),
-    VariableCase(("aiperf/host/user_cache.py 'XDG_CACHE_HOME'",), ("XDG_CACHE_HOME",), _reproduced),
-    VariableCase(
-        ("aiperf/parallel/ddp.py INTERFACES[0]",),
-        ("GLOO_SOCKET_IFNAME",),
-        lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
-    ),
-    VariableCase(
-        ("aiperf/measuring/fabric.py INTERFACES[0]",),
-        ("GLOO_SOCKET_IFNAME",),
-        "aiperf.measuring.fabric:gloo_transport",
-    ),
-    VariableCase(
-        ("aiperf/measuring/fabric.py ELSEWHERE",),
-        ("NCCL_DEBUG_FILE",),
-        lambda environment: called("aiperf.measuring.fabric:ask_for_report", dict(environment)),
-    ),
-    VariableCase(
-        ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
-        ("TORCHINDUCTOR_CACHE_DIR",),
-        _compiler,
-    ),
-    VariableCase(
-        ("aiperf/ranks/process.py name",),
-        ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"),
-        "aiperf.ranks.process:environment",
-    ),
-    VariableCase(
-        ("aiperf/device/cpu.py STATED",),
-        ("OMP_NUM_THREADS",),
-        lambda _: called("aiperf.device.cpu:_is_stated"),
-    ),
-    VariableCase(
-        ("aiperf/commands/command_groups.py BLAS_THREADS",),
-        ("OPENBLAS_NUM_THREADS",),
-        lambda _: called("aiperf.commands.command_groups:_imported.__wrapped__", "aiperf.commands.peak:peak"),
-    ),
-    VariableCase(
-        ("aiperf/device/cuda.py name",), ("PYTORCH_MIOPEN_SUGGEST_NHWC",), "aiperf.device.cuda:without_nhwc"
-    ),
-    VariableCase(
-        ("aiperf/parallel/ddp.py ASYNC_ERRORS",),
-        ("TORCH_NCCL_ASYNC_ERROR_HANDLING",),
-        lambda environment: called("aiperf.parallel.ddp:allow_capture", dict(environment)),
-    ),
-    VariableCase(("aiperf/device/npu.py VISIBLE",), ("ASCEND_RT_VISIBLE_DEVICES",), _ascend),
-    VariableCase(
-        _in("aiperf/training/surroundings.py", "name", "variable"),
-        ("OMP_NUM_THREADS", "NCCL_DEBUG", "APPTAINER_NAME", "SINGULARITY_NAME"),
-        "aiperf.training.surroundings:read_settings",
-    ),
-    VariableCase(
-        _in("aiperf/engines/fused/kernels.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
-        COMPILERS,
-        "aiperf.engines.fused.kernels:built",
-        {"CC": "none", "PATH": "/nowhere"},
-    ),
-    VariableCase(("aiperf/engines/compiled.py 'CXX'",), ("CXX",), "aiperf.engines.compiled:compilers"),
 )
 
 
@@ -368,7 +281,7 @@ PROCESS_CASES = (
         lambda _: called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
-    ProcessCase(_in("aiperf/engines/fused/kernels.py", "_version", "_compile"), ("cc",), _compiled),
+    ProcessCase(places("aiperf/engines/fused/kernels.py _version _compile"), ("cc",), _compiled),
 )
 
 
@@ -378,293 +291,73 @@ class FileCase(Case):
 
     name: str
     """Path of the file in a folder with a run, `run`, a study and a site file."""
-    reader: str | Callable[[Path], object]
-    """`module:function`, which is called with the path and `more`; the words of a command, which is typed in
-    the folder; or a function, which is called with the folder."""
-    more: tuple[object, ...] = ()
+    reader: str
+    """The words of a command, which is typed in the folder, or a function."""
+    argument: str = ""
+    """What the function is called with."""
 
     def call(self, folder: Path) -> object:
-        """The result, whole; for a command, its words."""
-        if not isinstance(self.reader, str):
-            return self.reader(folder)
-        if ":" not in self.reader:
-            return self.reader.split()
-        result = called(self.reader, folder / self.name, *self.more)
-        return list(result) if isinstance(result, Iterator) else result
+        path = folder / self.name
+        given = {"path": path, "text": str(path), "folder": folder, "run": RunFiles(folder / "run")}
+        given["set"] = folder / "set"
+        return called(self.reader, *[given[name] for name in self.argument.split()])
 
 
-def _names_of_run(folder: Path) -> object:
+def names_of_run(run: RunFiles) -> object:
     """Names and salt of a run that hides names."""
-    run = RunFiles(folder / "run")
-    return called("aiperf.journal.names:Names.at", run.private, "0" * 64), called(
-        "aiperf.journal.names:salt_of", run.private, run.journal
-    )
+    names = called("aiperf.journal.names:Names.at", run.private, "0" * 64)
+    return names, called("aiperf.journal.names:salt_of", run.private, run.journal)
 
 
-def _findings(folder: Path) -> object:
-    kept = called("aiperf.host.user_cache:OwnFile", folder / "findings.json")
-    return called("analysis.readings.validation:decoded", kept)
+def findings(path: Path) -> object:
+    return called("analysis.readings.validation:decoded", called("aiperf.host.user_cache:OwnFile", path))
 
 
-def _other_answers(folder: Path) -> object:
+def other_answers(path: Path) -> object:
     log = SimpleNamespace(entries={}, values=lambda key: [], refuse_repeated=lambda: None)
-    scenario = SimpleNamespace(name="offline")
     function = "analysis.submissions.loadgen_logs:refuse_other_answers"
-    return called(function, log, folder / "answers.json", None, IMAGENET_1K, scenario)
+    return called(function, log, path, None, IMAGENET_1K, SimpleNamespace(name="offline"))
 
 
-def _packed_system(folder: Path) -> object:
-    return called(
-        "analysis.submissions.unpacking:parsed", folder / "system.json", "system.json", ["system.json"]
-    )
+def packed_system(path: Path) -> object:
+    return called("analysis.submissions.unpacking:parsed", path, "system.json", ["system.json"])
 
 
-def _copied(folder: Path) -> object:
-    return called("analysis.submissions.package:_copy_telemetry", folder / TELEMETRY, folder / "copied.jsonl")
+def copied(path: Path) -> object:
+    return called("analysis.submissions.package:_copy_telemetry", path, path.with_name("copied.jsonl"))
 
 
-def _job_of_size(folder: Path) -> object:
+def job_id(folder: Path) -> object:
     study = import_module("launch.study").StudyFiles(folder / "study")
     return called("aiperf.commands.scaling_study:_job_id", study, 1)
 
 
-PACKAGE = "p.tar.gz"
-STEPS, TELEMETRY = "run/logs/node1.rank1.steps.jsonl", "run/telemetry/node1.jsonl"
-COMMANDS, DATA = "aiperf/commands", "aiperf/data"
-PACKAGE_READERS = {
-    f"{COMMANDS}/count.py _best": f"count {PACKAGE}",
-    f"{COMMANDS}/graph.py graph": f"graph {PACKAGE} 0",
-    f"{COMMANDS}/compare.py compare": f"compare run {PACKAGE}",
-    f"{COMMANDS}/compare.py spread_of": f"spread {PACKAGE} run",
-    f"{COMMANDS}/cost.py cost": f"cost {PACKAGE} --error 0.5",
-    f"{COMMANDS}/export.py export": f"export {PACKAGE} --csv",
-    f"{COMMANDS}/report.py report": f"report {PACKAGE} --json",
-    f"{COMMANDS}/score.py score": f"score {PACKAGE}",
-    "analysis/submissions/archive.py read_archive": f"validate {PACKAGE}",
-}
-"""Commands that take a package in the place of a run."""
-WRITE_JOB = "launch slurm -- --preset digits"
-SLURM = SCHEDULERS["slurm"]
-FILE_READERS: tuple[tuple[Any, ...], ...] = (
-    (
-        "analysis/readings/references.py references",
-        "references.toml",
-        lambda _: called("analysis.readings.references:references"),
-    ),
-    ("launch/site.py load_site", "site.toml", WRITE_JOB),
-    (f"{COMMANDS}/batch_jobs.py write_script", "x.sbatch", "launch slurm -o x.sbatch -- --preset digits"),
-    (f"{COMMANDS}/batch_jobs.py free_name", "aiperf-hpc-1.sbatch", WRITE_JOB),
-    (
-        f"{COMMANDS}/batch_jobs.py hand_in",
-        "job.sbatch",
-        lambda folder: called("aiperf.commands.batch_jobs:hand_in", SLURM, folder / "job.sbatch"),
-    ),
-    (f"{COMMANDS}/scaling_study.py _read", "study/study.json", "launch status study"),
-    (f"{COMMANDS}/scaling_study.py _read", "study/config.toml", "launch status study"),
-    (f"{COMMANDS}/scaling_study.py _job_id", "study/nodes-0001/job.id", _job_of_size),
-    ("nas/seeds.py _read", "seed.json", "count --seed seed.json"),
-    (f"{COMMANDS}/reference_run.py config_like", PACKAGE, "aiperf.commands.reference_run:config_like", {}),
-    (
-        "aiperf/config.py load_preset",
-        "own.toml",
-        lambda folder: called("aiperf.config:load_preset", str(folder / "own.toml")),
-    ),
-    (
-        "aiperf/pretending/assumptions.py assumed",
-        "machine.toml",
-        lambda folder: called("aiperf.pretending.assumptions:assumed", str(folder / "machine.toml")),
-    ),
-    ("analysis/readings/limits.py read_limits", "peak.json", "count --roofline --ceiling peak.json"),
-    (f"{COMMANDS}/accept.py accept", "criteria.toml", "accept run --criteria criteria.toml"),
-    (
-        f"{COMMANDS}/system_description.py given_system",
-        "system.json",
-        "package run --system system.json --print-system",
-    ),
-    (f"{COMMANDS}/compare.py compare", "spread.json", "compare run run --spread spread.json"),
-    ("analysis/submissions/keys.py read_keys", "keys", "analysis.submissions.keys:read_keys"),
-    ("analysis/submissions/signature.py _private", "key", "analysis.submissions.signature:_private"),
-    ("analysis/submissions/unpacking.py parsed", "system.json", _packed_system),
-    ("aiperf/journal/notary.py answers", "answers.jsonl", "aiperf.journal.notary:answers"),
-    ("aiperf/journal/file.py positions", "run/journal.jsonl", "aiperf.journal.file:positions", {1, 2}),
-    (
-        "aiperf/journal/file.py JournalReader._new_raw_lines, aiperf/journal/writer.py never_begun",
-        "run/journal.jsonl",
-        "status run",
-    ),
-    ("aiperf/rules/rank_logs.py _read", STEPS, "aiperf.rules.rank_logs:_read"),
-    ("analysis/readings/power_file.py read_power", "site.csv", "power run site.csv --level L1"),
-    ("analysis/readings/power_file.py read_power", "run/power/L2.csv", "score run"),
-    ("analysis/readings/telemetry.py records", TELEMETRY, "analysis.readings.telemetry:records"),
-    ("aiperf/host/user_cache.py OwnFile.content", "findings.json", _findings),
-    (
-        "analysis/exports/inference.py load_all",
-        "run/inference/0-offline.json",
-        lambda folder: called("analysis.exports.inference:load_all", RunFiles(folder / "run"), None),
-    ),
-    (
-        "analysis/submissions/inference_folder.py _read",
-        "system.json",
-        "analysis.submissions.inference_folder:_read",
-    ),
-    ("aiperf/scenarios/detail_log.py read_entries", "detail.txt", "aiperf.scenarios.detail_log:read_values"),
-    ("analysis/submissions/loadgen_logs.py refuse_other_answers", "answers.json", _other_answers),
-    (
-        "aiperf/on_nni/trial_messages.py call",
-        "run/nni.address",
-        lambda folder: called("aiperf.on_nni.trial_messages:call", RunFiles(folder / "run")),
-    ),
-    (
-        "aiperf/journal/names.py Names._new_records, aiperf/journal/names.py _salt_of",
-        "run/private.jsonl",
-        _names_of_run,
-    ),
-    ("analysis/submissions/package.py _copy_telemetry", TELEMETRY, _copied),
-    ("analysis/submissions/peaks.py read_peaks", "peaks.toml", "analysis.submissions.peaks:read_peaks"),
-    ("nas/bounded.py system_text", "cpuinfo", "nas.bounded:system_text"),
-    ("aiperf/host/package_clash.py _text", "RECORD", "aiperf.host.package_clash:_text"),
-    ("aiperf/ranks/process.py _last_words", "rank.log", "aiperf.ranks.process:_last_words"),
-    (
-        "aiperf/doctor/host_report.py _is_visible",
-        *("probe", "aiperf.doctor.host_report:_is_visible", "nonce", 50.0),
-    ),
-    (
-        "aiperf/training/kept_network.py read_any_kept",
-        "run/weights/0.safetensors",
-        "aiperf.training.kept_network:read_any_kept",
-    ),
-    (
-        "aiperf/training/driver.py sees_run",
-        "run/.probe",
-        lambda folder: called("aiperf.training.driver:sees_run", RunFiles(folder / "run"), "nonce"),
-    ),
-    (
-        "aiperf/inference/loadgen.py logged_answers",
-        "mlperf_log_accuracy.json",
-        lambda folder: called("aiperf.inference.loadgen:logged_answers", folder),
-    ),
-    (f"{DATA}/folder_contents.py beginning", "text", "aiperf.data.folder_contents:is_text"),
-    (
-        f"{DATA}/decode.py _open, {DATA}/decode.py check_file",
-        "images/train/cat/1.png",
-        "aiperf.data.decode:check_file",
-    ),
-    (f"{DATA}/packed/shards.py map_file", "shard", "aiperf.data.packed.shards:map_file"),
-    (
-        f"{DATA}/packed/packing_plan.py PackingRecord.lines",
-        "packing",
-        "aiperf.data.packed.packing_plan:PackingRecord.lines",
-    ),
-)
-"""Places, the file that is read there, what reads it, and what else this takes: see `FileCase`."""
-IMAGE_FILES = (
-    (f"{DATA}/idx.py _opened", "set/train-images-idx3-ubyte"),
-    (f"{DATA}/idx.py _opened", "set/train-images-idx3-ubyte.gz"),
-    (f"{DATA}/idx.py _begins", "set/train-labels-idx1-ubyte"),
-    (f"{DATA}/cifar10.py _read", "set/test_batch.bin"),
-    (f"{DATA}/packed/shards.py is_packed", "set/manifest.json"),
-    (f"{DATA}/packed/shards.py read_manifest", "set/manifest.json"),
-)
-"""A place and a file of a set of images, which is looked at as a whole."""
-FILE_CASES = (
-    *(FileCase((place,), PACKAGE, words) for place, words in PACKAGE_READERS.items()),
-    *(
-        FileCase(tuple(places.split(", ")), name, reader, tuple(more))
-        for places, name, reader, *more in FILE_READERS
-    ),
-    *(
-        FileCase((place,), name, lambda folder: called("aiperf.data.image_files:look", folder / "set"))
-        for place, name in IMAGE_FILES
-    ),
-)
+def handed_in(path: Path) -> object:
+    return called("aiperf.commands.batch_jobs:hand_in", SCHEDULERS["slurm"], path)
 
-ELSEWHERE: Mapping[str, tuple[str, ...]] = {
-    "tests/aiperf/host/test_child_process.py": (
-        "aiperf/host/child_process.py Child.__init__",
-        "aiperf/commands/infer.py _answered",
-        "aiperf/doctor/examination.py data_process",
-        "aiperf/doctor/examination.py device_process",
-        "aiperf/ranks/process.py describe_device",
-        "aiperf/ranks/process.py infer_data",
-        "aiperf/ranks/process.py visible_devices",
-        "aiperf/training/fabric.py _measured",
-    ),
-    "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
-    "tests/aiperf/commands/test_running.py": ("aiperf/journal/lock.py seconds_until_dead",),
-    "tests/aiperf/ranks/test_meeting.py": ("aiperf/host/other_users.py private_bytes",),
-    "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
-    "tests/nas/test_bounded.py": tuple(
-        f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")
-    ),
-    "tests/aiperf/data/texts/test_reading.py": ("aiperf/data/texts/reading.py MappedText.chunks",),
-    "tests/aiperf/data/packed/test_reading.py": ("aiperf/data/packed/staging.py _blocks",),
-    "tests/analysis/submissions/test_notary.py": tuple(
-        f"analysis/submissions/notary.py {name}" for name in ("_Leg.read", "_folder", "_has", "_read")
-    ),
-    "tests/analysis/submissions/test_archive.py": (
-        "analysis/submissions/unpacking.py _sealed",
-        "analysis/submissions/verify.py _wrong_config",
-    ),
-}
-"""Places that a test of their own feeds with odd things."""
-OWN: Mapping[str, tuple[str, ...]] = {
-    "its answer is not read": (
-        "aiperf/ranks/connect.py _after",
-        "aiperf/ranks/ranks.py run_for_this",
-        "aiperf/ranks/start_guard.py guarded",
-    ),
-    "it answers over a socket, a pipe or a file of its own": (
-        "aiperf/telemetry/recorder.py Recorder.__init__",
-        "aiperf/data/decoders.py server",
-        "aiperf/data/packed/packing.py packing_processes",
-        "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
-        "aiperf/profiling/local_ranks.py _start",
-        "aiperf/ranks/process.py WorkerProcess.__init__",
-        "aiperf/rules/reproduction.py _started",
-    ),
-    "this Python, without any file of a site": ("aiperf/hardware/host_accelerators.py _try_files",),
-    "a file of this program or of a library": (
-        "aiperf/host/package_clash.py _again",
-        "aiperf/host/code.py code_hash",
-        "aiperf/config.py preset_text",
-        "aiperf/data/decode.py pillow_fault",
-        "aiperf/data/digits.py _digits",
-        "aiperf/data/digits.py _pinned",
-        "aiperf/data/texts/loading.py bundled_text",
-        "aiperf/engines/fused/kernels.py _digest",
-        "aiperf/engines/fused/kernels.py _kind",
-        "analysis/comparing/published.py published",
-        "analysis/pages/page.py _text",
-        "analysis/submissions/schema.py schema",
-    ),
-    "a file that this program has written a moment before, or is about to": (
-        "aiperf/data/packed/packing_plan.py PackingRecord.__init__",
-        "aiperf/data/packed/shards.py to_disk",
-        "aiperf/journal/writer.py JournalWriter.begin",
-        "aiperf/profiling/local_ranks.py _read",
-        "aiperf/profiling/local_ranks.py _reason",
-        "aiperf/profiling/rank_process.py _joined.hear",
-        "aiperf/profiling/rank_process.py main",
-        "aiperf/ranks/shipping.py _pieces",
-        "aiperf/training/rank_log.py StepLog._read",
-        "analysis/submissions/archive.py _write",
-    ),
-    "a journal that was read before": (
-        "aiperf/simulation/load_figures.py _journal_bytes",
-        "analysis/submissions/package.py _published_id",
-    ),
-    "a file of the kernel": (
-        "aiperf/device/cgroup.py _folders",
-        "aiperf/device/cgroup.py _numbers",
-        "aiperf/ranks/connect.py abort",
-        "aiperf/ranks/start_guard.py end_job",
-        "aiperf/ranks/start_guard.py ranks_of",
-        "aiperf/telemetry/host_use.py _scheduled_seconds",
-        "aiperf/telemetry/node.py read_number",
-        "aiperf/telemetry/node.py read_word",
-    ),
-}
-"""Places where nobody else can put anything odd, by the reason."""
+
+def config_like(path: Path) -> object:
+    return called("aiperf.commands.reference_run:config_like", path, {})
+
+
+def positions(path: Path) -> object:
+    return called("aiperf.journal.file:positions", path, {1, 2})
+
+
+def inferred(run: RunFiles) -> object:
+    return called("analysis.exports.inference:load_all", run, None)
+
+
+def probed(path: Path) -> object:
+    return called("aiperf.doctor.host_report:_is_visible", path, "nonce", 50.0)
+
+
+def seen(run: RunFiles) -> object:
+    return called("aiperf.training.driver:sees_run", run, "nonce")
+
+
+FILE_CASES = tuple(FileCase(places(where), *more) for where, *more in rows("files.txt"))
+WITHOUT_CASE = {place: reason for where, reason in rows("without_a_case.txt") for place in places(where)}
 
 
 def study() -> str:

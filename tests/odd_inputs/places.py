@@ -5,25 +5,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from tests.house.tree import PACKAGES, ROOT, sources
-
-PROCESSES = {
-    "ask",
-    "Child",
-    "Popen",
-    "ProcessPoolExecutor",
-    "Process",
-    "Pool",
-    "fork",
-    "forkpty",
-    "system",
-    "popen",
-}
-PROCESSES |= {"run", "call", "check_call", "check_output", "getoutput", "get_context", "posix_spawn"}
+PROCESSES = {"ask", "Child", "Popen", "ProcessPoolExecutor", "Process", "Pool", "fork", "forkpty", "system"}
+PROCESSES |= {"popen", "run", "call", "check_call", "check_output", "getoutput", "get_context", "posix_spawn"}
 PROCESSES |= {"create_subprocess_exec", "create_subprocess_shell", "execv", "execve", "execvp"}
 MODULES = {"subprocess", "os", "multiprocessing", "asyncio", "pty"}
 """Modules whose functions with these names start a process."""
@@ -41,50 +27,32 @@ VARIABLES = "aiperf/host/variables.py"
 
 @dataclass(frozen=True)
 class Places:
-    processes: frozenset[str]
-    files: frozenset[str]
-    variables: frozenset[str]
-    unread: frozenset[str]
+    processes: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
     """Reads of a variable that go around the reader."""
 
 
-@cache
-def of_program() -> Places:
-    """The places of all packages."""
-    texts = {
-        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sources(*PACKAGES)
-    }
-    return joined([places(path, text) for path, text in texts.items()])
-
-
-def joined(found: list[Places]) -> Places:
-    return Places(
-        frozenset().union(*(each.processes for each in found)),
-        frozenset().union(*(each.files for each in found)),
-        frozenset().union(*(each.variables for each in found)),
-        frozenset().union(*(each.unread for each in found)),
-    )
-
-
-def places(path: str, text: str) -> Places:
-    """The places of one file."""
-    if not ANY.search(text):  # a third of the files; to parse is what takes time
-        return Places(frozenset(), frozenset(), frozenset(), frozenset())
-    processes, files, variables, unread = set[str](), set[str](), set[str](), set[str]()
-    for function, node in _inside(ast.parse(text), ""):
-        if isinstance(node, ast.Call):
-            before, name = _called(node)
-            if name in PROCESSES and (
-                before in MODULES or (not before and (name[0].isupper() or name == "ask"))
-            ):
-                processes.add(f"{path} {function}")
-            if name in FILES and not _words(node) & WRITES:
-                files.add(f"{path} {function}")
-            if before == "variables" and name in READERS:
-                variables.add(f"{path} {ast.unparse(node.args[1])}")
-        if path != VARIABLES and _goes_around(node):
-            unread.add(f"{path}:{node.lineno}")
-    return Places(frozenset(processes), frozenset(files), frozenset(variables), frozenset(unread))
+def places(texts: Mapping[str, str]) -> Places:
+    """The places of files, given as texts by path."""
+    found = Places()
+    for path, text in texts.items():
+        # A third of the files have none; to parse is what takes time.
+        for function, node in _inside(ast.parse(text), "") if ANY.search(text) else ():
+            if isinstance(node, ast.Call):
+                before, name = _called(node)
+                if name in PROCESSES and (
+                    before in MODULES or (not before and (name[0].isupper() or name == "ask"))
+                ):
+                    found.processes.add(f"{path} {function}")
+                if name in FILES and not _words(node) & WRITES:
+                    found.files.add(f"{path} {function}")
+                if before == "variables" and name in READERS:
+                    found.variables.add(f"{path} {ast.unparse(node.args[1])}")
+            if path != VARIABLES and _goes_around(node):
+                found.unread.add(f"{path}:{node.lineno}")
+    return found
 
 
 def _goes_around(node: ast.Call | ast.Subscript | ast.Compare) -> bool:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiperf.errors import AiperfError
-from tests.house.tree import ROOT, expect_none
+from tests.house.tree import PACKAGES, ROOT, expect_none, sources
 from tests.odd_inputs.cases import (
     CONTENTS,
-    ELSEWHERE,
     FILE_CASES,
-    OWN,
     PROCESS_CASES,
     SIZES,
     VALUES,
     VARIABLE_CASES,
+    WITHOUT_CASE,
+    Case,
     FileCase,
     ProcessCase,
     VariableCase,
-    called,
     study,
 )
-from tests.odd_inputs.places import Places, of_program, places
+from tests.odd_inputs.places import Places, places
 
 REFUSED = (AiperfError, OSError)
 LONGEST_LINE = 1000
@@ -41,16 +38,15 @@ INNER = {"NotBuilt": "the reason why there are no kernels, which a run shows or 
 
 
 def test_every_place_has_a_case_and_every_case_a_place() -> None:
-    found = of_program()
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sources(*PACKAGES)}
+    found = places(texts)
     expect_none(f"{place}: read it through aiperf/host/variables.py" for place in found.unread)
-    known = Counter(place for rows in (*ELSEWHERE.values(), *OWN.values()) for place in rows)
-    known.update({place for case in (*VARIABLE_CASES, *PROCESS_CASES, *FILE_CASES) for place in case.places})
-    there = found.processes | found.files | found.variables
-    expect_none(
-        f"{place}: without a case; add one in tests/odd_inputs/cases.py" for place in there - set(known)
-    )
-    expect_none(f"{place}: has a case, and is not there" for place in set(known) - there)
-    expect_none(f"{path}: there is no such test" for path in ELSEWHERE if not (ROOT / path).is_file())
+    cases = [place for case in (*VARIABLE_CASES, *PROCESS_CASES, *FILE_CASES) for place in case.places]
+    there, known = found.processes | found.files | found.variables, {*cases, *WITHOUT_CASE}
+    expect_none(f"{place}: without a case; add one in tests/odd_inputs" for place in there - known)
+    expect_none(f"{place}: has a case, and is not there" for place in known - there)
+    tests = {reason for reason in WITHOUT_CASE.values() if reason.startswith("tests/")}
+    expect_none(f"{path}: there is no such test" for path in tests if not (ROOT / path).is_file())
 
 
 PLANTED = """
@@ -70,15 +66,11 @@ def wait():
 
 
 def test_what_is_planted_is_found() -> None:
-    assert places("a.py", PLANTED) == Places(
-        frozenset({"a.py Reader.hear", "a.py wait"}),
-        frozenset({"a.py Reader.hear", "a.py wait"}),
-        frozenset({"a.py 'F'"}),
-        frozenset({"a.py:7"}),
-    )
+    called = {"a.py Reader.hear", "a.py wait"}
+    assert places({"a.py": PLANTED}) == Places(called, called, {"a.py 'F'"}, {"a.py:7"})
 
 
-def by_place(cases: Iterable[VariableCase | ProcessCase | FileCase]) -> list[object]:
+def by_place(cases: Iterable[Case]) -> list[object]:
     return [
         pytest.param(case, marks=[pytest.mark.torch] * case.needs_torch, id=case.places[-1].replace(" ", ":"))
         for case in cases
@@ -132,7 +124,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", by_place(FILE_CASES))
 def test_a_file_may_hold_anything(
-    case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", "")
@@ -144,37 +136,25 @@ def test_a_file_may_hold_anything(
     before = path.read_bytes() if path.exists() else None
     try:
         for content in (*CONTENTS.values(), None):
+            path.write_bytes(content or b"")
             if content is None:
-                path.touch()
                 os.truncate(path, SIZES)
+            if ":" in case.reader:
+                refusal(partial(case.call, folder))
             else:
-                path.write_bytes(content)
-            read(case, folder, monkeypatch, capsys)
+                expect_read_or_refused(typed(*case.reader.split()), typed.err, path.name.split(".")[0])
     finally:
         path.unlink()
         if before is not None:
             path.write_bytes(before)
 
 
-def read(
-    case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words: object = None
-
-    def call() -> None:
-        nonlocal words
-        words = case.call(folder)
-
-    refusal(call)
-    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
-        return
-    monkeypatch.setattr(sys, "argv", ["aiperf-hpc", *words])
-    code = called("aiperf.commands.main:main")
-    told = capsys.readouterr().err
+def expect_read_or_refused(code: int, told: str, name: str) -> None:
+    """By a command, which names the file in each line of a refusal."""
     assert code in (0, 1, 2, 3, 75), told
     if code == 1 and told:
         assert all(line.startswith("aiperf-hpc: ") for line in told.splitlines()), told
-        assert re.search(re.escape(Path(case.name).name.split(".")[0]), told), told
+        assert name in told
 
 
 def refusal(call: Callable[[], object]) -> str:

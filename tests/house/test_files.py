@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from tests.house.floors import dotted
 from tests.house.tree import PACKAGES, ROOT, expect_none, files, sources
+from tests.tables import ComesTo
 
 LONG = 400  # lines; the docstring of a longer file says why it is one file, or why "the file is long"
 REASON = re.compile(r"\bone\s+file\b|\bfile\s+is\s+long\b", re.IGNORECASE)
@@ -61,9 +62,7 @@ def test_no_module_breaks_a_rule() -> None:
     expect_none(f"{path}:{rule}" for path, found in nodes().items() for rule in broken(found))
 
 
-def test_what_is_planted_is_found(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_planted_is_found(comes_to_what_was_read: ComesTo) -> None:
     names = {"untold": untold, "broken": broken, "walk": ast.walk, "parse": ast.parse}
     comes_to_what_was_read("planted_in_files.txt", names)
 

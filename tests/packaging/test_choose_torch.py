@@ -8,73 +8,35 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.house.tree import ROOT
+from tests.tables import ComesTo
 
 SCRIPT = ROOT / ".ci/choose_torch.py"
 PYTHON = "PYTHON"
 """The machine's own."""
 
 
-class Machine:
-    """A folder of programs that stands for a machine: vendors' tools, and a Python whose pip has an index."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.offers()
-
-    def has(self, program: str, prints: str, code: int = 0) -> None:
-        self._write(program, f"#!/bin/sh\nprintf '%s' '{prints}'\nexit {code}\n")
-
-    def offers(self, *builds: str) -> None:
-        """Its index has these builds, of two megabytes each."""
-        wheel = self.folder / "torch.whl"
-        wheel.write_bytes(bytes(2_000_000))
-        report = json.dumps({"install": [{"download_info": {"url": wheel.as_uri()}}]})
-        cases = "".join(f"  *'{build}') printf '%s' '{report}'; exit 0;;\n" for build in builds)
-        told = "echo 'ERROR: No matching distribution found' >&2; exit 1"
-        self._write("python", f'#!/bin/sh\ncase "$*" in\n{cases}  *) {told};;\nesac\n')
-
-    def torch_says(self, true: str) -> None:
-        """Its torch answers yes to this question alone."""
-        case = f"  *'if {true} else'*) exit 0;;\n  *) echo 2.13.0+cpu >&2; exit 1;;\n"
-        self._write("python", f'#!/bin/sh\ncase "$*" in\n{case}esac\n')
-
-    def choose(self, *options: str, accelerator: str = "", typed: str | None = None) -> tuple[int, str, str]:
-        """The exit code, output and errors. `typed` at a terminal; None: there is no terminal."""
-        environment = {"PATH": str(self.folder), "ACCELERATOR": accelerator}
-        words = [str(self.folder / "python") if option == PYTHON else option for option in options]
-        person, terminal = os.openpty()
-        os.write(person, f"{typed}\n".encode())
-        try:
-            answer = subprocess.run(
-                [sys.executable, str(SCRIPT), *words],
-                stdin=subprocess.DEVNULL if typed is None else terminal,
-                capture_output=True,
-                text=True,
-                env=environment,
-                timeout=60,
-            )
-            return answer.returncode, answer.stdout, answer.stderr
-        finally:
-            os.close(person)
-            os.close(terminal)
-
-    def _write(self, program: str, script: str) -> None:
-        (self.folder / program).write_text(script)
-        (self.folder / program).chmod(0o755)
-
-
 DEVICES = {"nvidia-smi": "GPU 0: NVIDIA H100", "rocm-smi": "GPU[0] : 0x740f", "npu-smi": "Total Count : 8"}
+"""What vendors' tools print of a device."""
+
+
+def answering(answers: Mapping[str, str], otherwise: str) -> str:
+    """What a Python runs if its words end so, or are anything else."""
+    cases = "".join(f"  {words}) {command};;\n" for words, command in {**answers, "*": otherwise}.items())
+    return f'case "$*" in\n{cases}esac\n'
 
 
 def test_torch_is_chosen_by_accelerator_and_index_and_must_see_its_device(
-    tmp_path: Path,
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+    tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    """A tool without a device is no accelerator. At a terminal it is asked for."""
+    """On a machine that is a folder of programs: vendors' tools, and a Python whose pip has an index. A tool
+    without a device is no accelerator. At a terminal it is asked for."""
+    wheel = tmp_path / "torch.whl"
+    wheel.write_bytes(bytes(2_000_000))
+    report = json.dumps({"install": [{"download_info": {"url": wheel.as_uri()}}]})
 
     def chosen(
         here: str,
@@ -85,17 +47,41 @@ def test_torch_is_chosen_by_accelerator_and_index_and_must_see_its_device(
         code: int = 0,
         offered: tuple[str, ...] = ("torch==2.13.0+cpu",),
     ) -> tuple[int, str, str]:
-        """With these tools, of which the last may print something else; the index offers a CPU build."""
-        shutil.rmtree(tmp_path / "machine", ignore_errors=True)
-        (tmp_path / "machine").mkdir()
-        machine = Machine(tmp_path / "machine")
-        machine.offers(*offered)
-        if "--verify" in words:
-            machine.torch_says("torch.version.cuda")
-        for tool in here.split():
-            machine.has(tool, DEVICES.get(tool, "") if prints is None else prints, code)
-        ended, out, told = machine.choose(*(words or [PYTHON]), accelerator=accelerator, typed=typed)
-        return ended, out, re.sub(r"\d,\d{3} MB", "… MB", told)  # of the default build, by the processor
+        """The exit code, output and errors, with these tools, of which all may print something else; the
+        index offers a CPU build. `typed` at a terminal; None: there is no terminal."""
+        machine = tmp_path / "machine"
+        shutil.rmtree(machine, ignore_errors=True)
+        machine.mkdir()
+        programs = {
+            tool: f"printf '%s' '{DEVICES.get(tool, '') if prints is None else prints}'\nexit {code}\n"
+            for tool in here.split()
+        }
+        builds = {f"*'{build}'": f"printf '%s' '{report}'; exit 0" for build in offered}
+        programs["python"] = answering(builds, "echo 'ERROR: No matching distribution found' >&2; exit 1")
+        if "--verify" in words:  # its torch answers yes to this question alone
+            seen = {"*'if torch.version.cuda else'*": "exit 0"}
+            programs["python"] = answering(seen, "echo 2.13.0+cpu >&2; exit 1")
+        for program, script in programs.items():
+            (machine / program).write_text(f"#!/bin/sh\n{script}")
+            (machine / program).chmod(0o755)
+        person, terminal = os.openpty()
+        os.write(person, f"{typed}\n".encode())
+        answer = subprocess.run(
+            [
+                sys.executable,
+                SCRIPT,
+                *(machine / "python" if each == PYTHON else each for each in words or (PYTHON,)),
+            ],
+            stdin=subprocess.DEVNULL if typed is None else terminal,
+            capture_output=True,
+            text=True,
+            env={"PATH": str(machine), "ACCELERATOR": accelerator},
+            timeout=60,
+        )
+        os.close(person)
+        os.close(terminal)
+        told = re.sub(r"\d,\d{3} MB", "… MB", answer.stderr)  # of the default build, by the processor
+        return answer.returncode, answer.stdout, told
 
     comes_to_what_was_read("chosen_torch.txt", {"chosen": chosen})
 

@@ -82,23 +82,8 @@ class Image:
         """What a command says in the container, in the image's environment and folder."""
         inside = ["env", "--ignore-environment", f"--chdir={self.config['WorkingDir']}", *self.config["Env"]]
         volumes = (self.folder / "work", self.folder / "cache")
-        words = [
-            "unshare",
-            "--mount",
-            "--net",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "sh",
-            "-c",
-            START,
-            "sh",
-            self.root,
-            user,
-            *volumes,
-            *inside,
-            *command,
-        ]
+        apart = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", START, "sh")
+        words = [*apart, self.root, user, *volumes, *inside, *command]
         return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=600)
 
     def runs(self, *arguments: str) -> str:

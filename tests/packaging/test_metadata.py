@@ -14,6 +14,7 @@ import aiperf
 from aiperf.host.package_clash import DISTRIBUTION, PACKAGES
 from tests.house.floors import dotted
 from tests.house.tree import ROOT, files, sources
+from tests.packaging.recipes import pinned, required
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
@@ -100,32 +101,13 @@ def test_every_documented_installation_works_from_a_clone(stated: dict[str, Any]
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_requirement_has_one_tested_version(stated: dict[str, Any], python: str) -> None:
     versions = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines(), python)
-    required = [
-        *stated["install_requires"],
-        *(one for many in stated["extras_require"].values() for one in many),
-    ]
     unfit = [
         one
-        for one in map(Requirement, required)
-        if (one.marker is None or one.marker.evaluate(environment(python)))
-        and not (one.name.lower() in versions and one.specifier.contains(versions[one.name.lower()]))
+        for one in required(stated, python, *stated["extras_require"])
+        if one.name.lower() not in versions or not one.specifier.contains(versions[one.name.lower()])
     ]
     assert [str(one) for one in unfit if one.name not in NOT_PINNED] == []
 
 
 # Their extras pin them by themselves, or any version does.
 NOT_PINNED = ("setuptools", "cloudpickle", "packaging", "pyyaml")
-
-
-def environment(python: str) -> dict[str, str]:
-    """This Python on Linux, as markers name it."""
-    return {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
-
-
-def pinned(lines: list[str], python: str) -> dict[str, str]:
-    """The version of each library that these lines pin on this Python: one of each."""
-    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    holding = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment(python))]
-    versions = {pin.name.lower(): str(pin.specifier).removeprefix("==") for pin in holding}
-    assert len(versions) == len(holding), "two pins of one library hold at once"
-    return versions

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from aiperf.host.package_clash import PACKAGES
 from tests.house.tree import ROOT
-from tests.packaging.recipes import BUNDLES, DEFINITION, EASYCONFIG, FOLDER, header, lines, required, sections
+from tests.packaging.recipes import BUNDLES, DEFINITION, EASYCONFIG, FOLDER, header, lines, needs, sections
 
 MODULES = {"torch": "PyTorch", "safetensors": "Safetensors", "pillow": "Pillow"} | {
     name: name for name in ("scikit-learn", "mpi4py", "matplotlib")
@@ -58,7 +58,7 @@ def test_the_easyconfig_is_of_this_version_and_has_what_is_required(stated: dict
     assert have.pop(stated["name"]) == stated["version"]
     have |= {name: modules.pop(module) for name, module in MODULES.items()}
     assert modules.keys() == BUNDLES.keys()
-    wanted = required(stated, python)
+    wanted = needs(stated, python)
     bundled = {name for names in BUNDLES.values() for name in names}
     assert wanted.keys() == have.keys() | bundled
     assert {name: have[name] for name in have if not wanted[name].contains(have[name])} == {}

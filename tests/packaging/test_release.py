@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from tests.house.tree import ROOT, files
-from tests.packaging.test_metadata import PYTHONS, environment, pinned
+from tests.packaging.recipes import pinned, required
+from tests.packaging.test_metadata import PYTHONS
+from tests.tables import ComesTo
 
 UNREADY = runpy.run_path(str(ROOT / ".ci/release.py"))["unready"]
 LOCKING = runpy.run_path(str(ROOT / ".ci/lock.py"))
 LOCKED: Mapping[str, frozenset[str]] = LOCKING["pins"](LOCKING["LOCK"].read_text(encoding="utf-8"))
 
 
-def test_a_release_is_one_clean_commit_with_one_version(
-    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
-) -> None:
+def test_a_release_is_one_clean_commit_with_one_version(comes_to_what_was_read: ComesTo) -> None:
     def unready(changelog: str, changes: str, tags_here: list[str], tags: list[str]) -> list[str]:
         return [*UNREADY("1.2.0", f"# Changelog\n\n{changelog}", changes, tags_here, tags)]
 
@@ -34,14 +33,8 @@ def test_the_lock_has_one_tested_version_of_all_that_a_run_requires(
     """With hashes, and without torch. What it does not name on this Python, pip would refuse there."""
     locked = pinned([*LOCKED], python)
     tested = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines(), python)
-    required = [
-        *stated["install_requires"],
-        *(each for extra in LOCKING["EXTRAS"] for each in stated["extras_require"][extra]),
-    ]
-    wanted = [each for each in map(Requirement, required) if each.name != "torch"]
-    names = {
-        each.name.lower() for each in wanted if not each.marker or each.marker.evaluate(environment(python))
-    }
+    needed = required(stated, python, *LOCKING["EXTRAS"])
+    names = {each.name.lower() for each in needed if each.name != "torch"}
     assert {name: locked.get(name) for name in names} == {name: tested[name] for name in names}
     assert "torch" not in locked
     assert all(hashes for hashes in LOCKED.values())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.mpi.jobs import QUICK, TINY
-from tests.packaging.recipes import BUNDLES, EASYCONFIG, FOLDER, TOOLS, required, said, tool
+from tests.packaging.recipes import BUNDLES, EASYCONFIG, FOLDER, TOOLS, needs, said, tool
 
 pytestmark = [pytest.mark.recipes, pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -132,7 +132,7 @@ def test_easybuild_finds_all_that_it_would_build(easybuild: Callable[..., str]) 
 
 def test_bundles_of_easybuild_have_versions_that_are_new_enough(stated: dict[str, Any]) -> None:
     modules = dict(runpy.run_path(str(EASYCONFIG))["dependencies"])
-    wanted = required(stated, modules["Python"])
+    wanted = needs(stated, modules["Python"])
     robot = TOOLS.parent / "easybuild/easyconfigs"
     for bundle, names in BUNDLES.items():
         kept = robot / bundle[0].lower() / bundle

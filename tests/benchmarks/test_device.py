@@ -23,7 +23,7 @@ from benchmarks.on_device.page import WIDTH, page, shown
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Setting
 from benchmarks.on_device.rows import Use, figures, row
 from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
-from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
+from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, opened
 from tests.house.tree import ROOT, tracked
 from tests.tables import ComesTo
 
@@ -99,41 +99,29 @@ def test_it_continues_and_a_failure_is_told(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
-def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
-    measured_as(tmp_path, machine=DONE).save("")
-    assert opened(tmp_path, SETTINGS).state("machine") == DONE
-    with pytest.raises(StateError, match=r"measured with span 6\.0, not 60\.0; give --span 6\.0, or another"):
-        opened(tmp_path, {**SETTINGS, "span": 60.0})
-    for text, fault in (
-        ("{", r"cannot be read .*; give another --out"),
-        ("[]", f"is not of the form {FORM}"),
-    ):
-        (tmp_path / "device.json").write_text(text)
-        with pytest.raises(StateError, match=fault):
-            opened(tmp_path, SETTINGS)
-
-
-MACHINE = ("parts", "machine")
-
-
-def test_what_was_edited_by_hand_is_told(
+def test_what_cannot_be_continued_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
+    """Figures of other settings, and what was edited by hand."""
     monkeypatch.chdir(tmp_path)
     measured_as(Path(), machine=DONE).save("")
     whole = record(Path())
 
-    def edited(path: tuple[str | int, ...], value: object) -> None:
-        written = copy.deepcopy(whole)
+    def written(text: str) -> str:
+        """The state of the machine's part in this file."""
+        Path("device.json").write_text(text)
+        return opened(Path(), SETTINGS).state("machine")
+
+    def edited(path: tuple[str | int, ...], value: object) -> str:
         *inner, last = path
-        place: Any = written
+        place = changed = copy.deepcopy(whole)
         for name in inner:
             place = place[name]
         place[last] = value
-        Path("device.json").write_text(json.dumps(written))
-        opened(Path(), SETTINGS)
+        return written(json.dumps(changed))
 
-    comes_to_what_was_read("edited.txt", {"edited": edited, "MACHINE": MACHINE})
+    names = {"written": written, "edited": edited, "MACHINE": ("parts", "machine")}
+    comes_to_what_was_read("edited.txt", names)
 
 
 @pytest.fixture
@@ -200,34 +188,35 @@ def test_only_all_is_every_part(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*BY_NAME]
 
 
-def test_no_part_is_begun_that_does_not_fit(tmp_path: Path) -> None:
-    measured, said = measured_as(tmp_path), list[str]()
-    go_on(measured, Setting("cpu", tmp_path, 6.0), monotonic() + 5, said.append, ("machine", "formats"))
-    assert (measured.parts, len(said)) == ({}, 1)
-    assert said[0] == ("not begun, for too little time is left: machine (10 s), formats (10 s); call again")
+def test_no_part_is_begun_that_does_not_fit(setting: Setting) -> None:
+    measured, said = measured_as(setting.folder), list[str]()
+    go_on(measured, setting, monotonic() + 5, said.append, ("machine", "formats"))
+    assert measured.parts == {}
+    assert said == ["not begun, for too little time is left: machine (10 s), formats (10 s); call again"]
 
 
-def test_a_part_that_had_too_little_time_is_expected_to_need_more(tmp_path: Path) -> None:
-    setting, part = Setting("cpu", tmp_path, 6.0), BY_NAME["sensors"]
+def test_a_part_that_had_too_little_time_is_expected_to_need_more(setting: Setting, tmp_path: Path) -> None:
+    part = BY_NAME["sensors"]
     assert needed(measured_as(tmp_path), part, setting) == part.needs(setting) == 15
     assert needed(measured_as(tmp_path, sensors=UNFINISHED), part, setting) == 30
     assert part in pending(measured_as(tmp_path, sensors=UNFINISHED))
     assert part not in pending(measured_as(tmp_path, sensors=FAILED))
 
 
-def test_what_reads_a_run_waits_for_it(tmp_path: Path) -> None:
-    setting, said = Setting("cpu", tmp_path, 6.0), list[str]()
-    measured = measured_as(tmp_path)
-    go_on(measured, setting, monotonic() + 1000, said.append, ("overhead-digits",))
-    assert measured.parts == {}
-    measured = measured_as(tmp_path, digits_auto=FAILED)
-    go_on(measured, setting, monotonic() + 1000, said.append, ("overhead-digits",))
-    assert measured.parts["overhead-digits"]["error"] == "it reads the run digits-auto, which failed"
+def test_what_reads_a_run_waits_for_it(setting: Setting) -> None:
+    """And has that run's failure."""
+    for states, error in (
+        ({}, None),
+        ({"digits_auto": FAILED}, "it reads the run digits-auto, which failed"),
+    ):
+        measured = measured_as(setting.folder, **states)
+        go_on(measured, setting, monotonic() + 1000, [].append, ("overhead-digits",))
+        assert measured.parts.get("overhead-digits", {}).get("error") == error
 
 
 @pytest.mark.parametrize(("is_whole", "state"), [(True, FAILED), (False, UNFINISHED)])
-def test_a_part_that_hangs_is_ended(tmp_path: Path, is_whole: bool, state: str) -> None:
-    ended = run_part(BY_NAME["machine"], Setting("cpu", tmp_path, 6.0), 0.01, is_whole)
+def test_a_part_that_hangs_is_ended(setting: Setting, is_whole: bool, state: str) -> None:
+    ended = run_part(BY_NAME["machine"], setting, 0.01, is_whole)
     assert (ended.state, ended.result) == (state, None)
     assert ended.error.startswith("not over after 0 s; its output: ")
     assert ended.seconds < 10
@@ -243,13 +232,14 @@ def test_again_forgets_what_reads_its_run_too(tmp_path: Path) -> None:
 
 def test_the_end_of_a_process_is_told() -> None:
     assert told("a\nb", -11) == "ended by SIGSEGV\na\nb"
-    output = (
-        "x\nTraceback (most recent call last):\n  first\nTraceback (most recent call last):\n  last\nE: y"
+    last = "Traceback (most recent call last):\n  last\nE: y"
+    assert (
+        told(f"x\nTraceback (most recent call last):\n  first\n{last}", 1)
+        == f"ended with exit code 1\n{last}"
     )
-    assert told(output, 1) == "ended with exit code 1\nTraceback (most recent call last):\n  last\nE: y"
 
 
-def test_the_page(tmp_path: Path) -> None:
+def test_the_page(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
     """Whole, with what is long and what is unknown."""
     measured = measured_as(tmp_path, machine=DONE, formats=FAILED)
     long = [
@@ -259,22 +249,7 @@ def test_the_page(tmp_path: Path) -> None:
     ]
     measured.parts["formats"]["figures"] = figures(long, faults=["a fault"], smaller="everything")
     measured.parts["machine"]["figures"]["slow"] = ["half of what it should be"]
-    lines = page(measured).splitlines()
-    assert lines[2:12] == [
-        "WRONG",
-        "- formats: a fault",
-        "",
-        "SLOW",
-        "- machine: half of what it should be",
-        "",
-        "device      A device",
-        "done        machine",
-        "left out    none",
-        "failed      formats",
-    ]
-    assert lines[12].startswith("to do       engines, group, replays, control, count, ")
-    start = next(index for index, line in enumerate(lines) if line.startswith("Machine [machine]"))
-    assert lines[start:] == (ROOT / "tests/benchmarks/page.txt").read_text(encoding="utf-8").splitlines()
+    as_it_was_read(page(measured), "page.txt")
 
 
 def test_a_figure_is_shown_with_its_unit(comes_to_what_was_read: ComesTo) -> None:

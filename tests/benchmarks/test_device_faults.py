@@ -35,11 +35,6 @@ from tests.aiperf.engines.recording import Again, recording
 MADE = ("it was captured", "a capture that must fail was made")
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting("cpu", tmp_path, 6.0)
-
-
 def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captured steps whose gradients have other strides, or other numbers, after they were checked."""
     device = recording()
@@ -295,21 +290,14 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
 def test_the_meter_reads_the_counter_or_the_power(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is that at the end of the work."""
     metered = meter.Meter(Cpu.bind(0))
-    readings = iter(
-        [
-            {"energy_joules": 100, "clock_hertz": 1e9},
-            {"energy_joules": 900, "clock_hertz": 2e9},
-            {"power_watts": 1.0},
-            {"power_watts": 70.0},
-        ]
-    )
+    counted = [{"energy_joules": 100, "clock_hertz": 1e9}, {"energy_joules": 900, "clock_hertz": 2e9}]
+    readings = iter([*counted, {"power_watts": 1.0}, {"power_watts": 70.0}])
     monkeypatch.setattr(metered, "_read", lambda: next(readings))
     now = iter([0.0, 2.0, 5.0, 6.0])
     monkeypatch.setattr(meter, "monotonic", lambda: next(now))
-    with metered.during("counted"):
-        pass
-    with metered.during("read"):
-        pass
+    for name in ("counted", "read"):
+        with metered.during(name):
+            pass
     assert metered.use("counted") == Use(400.0, 2e9)
     assert metered.use("read") == Use(70.0, None)
     assert meter.Meter(Cpu.bind(0)).use("never") == Use(None, None)

@@ -42,35 +42,13 @@ from benchmarks.on_device.state import Measured
 from benchmarks.scatter import Timed, children
 from nas.seeds import residual
 from tests.aiperf.telemetry.fakes import pynvml as fake
-
-# nvidia-smi --query-gpu=power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used
-LINE = {
-    "652.31, 1980, 3201, 61, 100, 70123\n": {
-        "power_watts": 652.31,
-        "clock_hertz": 1980e6,
-        "memory_clock_hertz": 3201e6,
-        "temperature_celsius": 61.0,
-        "utilisation": 1.0,
-        "memory_bytes": 70123 * 2**20,
-    },
-    "[N/A], 1980, [N/A], [N/A], [Not Supported], 1\n": {"clock_hertz": 1980e6, "memory_bytes": 2**20},
-    "": {},
-}
-RADEON = (
-    '{"card0": {"Temperature (Sensor junction) (C)": "54.0", "Temperature (Sensor memory) (C)": "40.0",'
-    ' "Current Socket Graphics Package Power (W)": "143.0"}}'
-)
+from tests.tables import ComesTo
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting("cpu", tmp_path, 6.0)
-
-
-def test_vendors_tools_are_read() -> None:
-    assert {line: of_nvidia(line) for line in LINE} == LINE
-    assert (of_amd(RADEON), of_amd("")) == ({"power_watts": 143.0, "temperature_celsius": 54.0}, {})
-    assert of_amd('{"gpu1": {"Average Graphics Package Power (W)": "N/A (Secondary die)"}}') == {}
+def test_vendors_tools_are_read(comes_to_what_was_read: ComesTo) -> None:
+    """nvidia-smi by --query-gpu=power.draw,clocks.sm,clocks.mem,temperature.gpu,utilization.gpu,memory.used,
+    and rocm-smi."""
+    comes_to_what_was_read("tools.txt", {"of_nvidia": of_nvidia, "of_amd": of_amd})
 
 
 def test_a_sensor_that_differs_from_the_tool_is_a_fault() -> None:
@@ -217,34 +195,26 @@ def test_engines_make_the_eager_step(setting: Setting, monkeypatch: pytest.Monke
     assert (found["faults"], states) == ([], captured | {"fused": "same"})
 
 
-def test_the_eager_step_is_beside_the_rate_of_pytorch_and_the_best_beside_others() -> None:
+MEDIANS = {"eager": 4000.0, "fused": 5000.0, "graphed": 4500.0, "fused-graphed": 5400.0}
+"""Images per second by engine."""
+
+
+def beside(eager: float, device: str = control.H200, is_judged: bool = True) -> tuple[object, list[str]]:
+    """The first figures that are shown next to others', and what is slow."""
+    rows, slow = control.beside({**MEDIANS, "eager": eager}, device, is_judged)
+    return [(row["what"], row["by"], row["found"]) for row in rows[:2]], slow
+
+
+def gain(is_judged: bool = True, **medians: float) -> tuple[object, list[str]]:
+    rows, slow = control.gain_of_fusing(medians, is_judged)
+    return [(row["found"], row["expected"]) for row in rows], slow
+
+
+def test_the_eager_step_is_beside_the_rate_of_pytorch_and_the_best_beside_others_and_has_a_goal(
+    comes_to_what_was_read: ComesTo,
+) -> None:
     """A fast fused step does not hide a slow eager one."""
-    medians = {"eager": 4000.0, "fused": 5000.0, "graphed": 4500.0, "fused-graphed": 5400.0}
-    rows, slow = control.beside(medians, control.H200, is_judged=True)
-    assert [(row["what"], row["by"], row["found"]) for row in rows[:2]] == [
-        ("eager beside", "milabench, H200", 4000.0),
-        ("fused-graphed beside", "MLPerf 4.0, H200 of 8", 5400.0),
-    ]
-    assert slow == ["eager reaches 0.82 of what milabench, H200 published"]
-    for enough, device, is_judged in (
-        (4900.0, control.H200, True),
-        (1.0, control.H200, False),
-        (1.0, "", True),
-    ):
-        assert control.beside({**medians, "eager": enough}, device, is_judged)[1] == []
-
-
-def test_the_best_fused_step_has_a_goal() -> None:
-    medians = {"eager": 4000.0, "fused": 5000.0, "graphed": 9000.0, "fused-graphed": 5400.0}
-    (row,), slow = control.gain_of_fusing(medians, is_judged=True)
-    assert (row["found"], row["expected"], slow) == (
-        1.35,
-        1.4,
-        ["fused steps reach 1.35 times the rate of eager ones; goal: 1.4"],
-    )
-    assert control.gain_of_fusing(medians, is_judged=False)[1] == []
-    assert control.gain_of_fusing({**medians, "fused": 5600.0}, is_judged=True)[1] == []
-    assert control.gain_of_fusing({"eager": 1.0, "compiled": 1.0}, is_judged=True) == ([], [])
+    comes_to_what_was_read("control_marks.txt", {"beside": beside, "gain": gain})
 
 
 def test_the_batch_is_halved_until_all_engines_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,9 +248,8 @@ def test_the_control_and_the_memory_of_a_step_are_measured(
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_ceilings_a_run_and_its_overhead_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting = Setting("cpu", tmp_path, 6.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(ceilings, "SMALL_SECONDS", 1.0)
     monkeypatch.setattr(loops, "SMALL_TRIALS", 1)

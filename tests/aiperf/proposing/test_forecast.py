@@ -14,15 +14,8 @@ from tests.aiperf.presets import resolved_preset
 
 
 def test_figures_by_hand() -> None:
-    config = with_overrides(
-        resolved_preset("digits"),
-        {
-            "training.epochs": [60],
-            "limits.minutes": 2.0,
-            "training.format": "fp32",
-            "training.batch_size": 50,
-        },
-    )
+    fp32 = {"training.format": "fp32", "training.batch_size": 50, "training.epochs": [60]}
+    config = with_overrides(resolved_preset("digits"), {**fp32, "limits.minutes": 2.0})
     seed = residual()
     share = seed.cost.evaluate.price(OPS) / seed.cost.train.price(OPS)
     seen = forecast(config, seed, examples=(200, 400), examples_per_second=2000.0)

@@ -17,18 +17,13 @@ from aiperf.proposing.hyper import (
     hyper_parameters,
     point,
 )
+from aiperf.wire.trial import HyperParameters
 from nas.seeds import residual
 
-TRAINING = TrainingConfig(
-    "bf16",
-    batch_size=64,
-    learning_rate=0.4,
-    epochs=(1,),
-    validate_every_examples=100,
-    child_learning_rate=0.1,
-)
+TRAINING = TrainingConfig("bf16", 64, 0.4, (1,), validate_every_examples=100, child_learning_rate=0.1)
+OWN = configured_point(TRAINING)
+OF_TRAINING = (TRAINING.momentum, TRAINING.weight_decay, TRAINING.label_smoothing)
 GRAPH = residual()
-PLENTY = 10**12
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -36,16 +31,14 @@ PLENTY = 10**12
 def test_the_configurations_own_point_gives_the_configurations_own_numbers(
     ranks: int, is_child: bool
 ) -> None:
-    found = hyper_parameters(configured_point(TRAINING), TRAINING, is_child, ranks)
-    assert found.learning_rate == (0.1 if is_child else 0.4)
-    assert found.batch_size == 64
-    assert (found.momentum, found.weight_decay) == (TRAINING.momentum, TRAINING.weight_decay)
+    own = HyperParameters(0.1 if is_child else 0.4, 64, *OF_TRAINING)
+    assert hyper_parameters(OWN, TRAINING, is_child, ranks) == own
 
 
 @pytest.mark.parametrize("batch", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_there_and_back(batch: float, ranks: int) -> None:
-    chosen = replace(configured_point(TRAINING), rate=1.7, batch=batch, dropout=0.2)
+    chosen = replace(OWN, rate=1.7, batch=batch, dropout=0.2)
     found = hyper_parameters(chosen, TRAINING, True, ranks)
     again = point(found, TRAINING, True)
     assert again.rate == 1.7
@@ -58,7 +51,7 @@ def test_there_and_back(batch: float, ranks: int) -> None:
 def test_half_the_batch_leaves_the_point_within_the_space(ranks: int) -> None:
     """Were the learning rate left as it is, each lack of memory in a lineage would double it for its
     children, which take their batch from the tuner."""
-    chosen = replace(configured_point(TRAINING), rate=4.0, batch=2.0)
+    chosen = replace(OWN, rate=4.0, batch=2.0)
     smaller = halved(hyper_parameters(chosen, TRAINING, True, ranks), ranks)
     assert smaller is not None
     assert smaller.batch_size <= 64
@@ -67,18 +60,20 @@ def test_half_the_batch_leaves_the_point_within_the_space(ranks: int) -> None:
 
 def test_no_rank_is_left_with_one_image() -> None:
     small = replace(TRAINING, batch_size=16)
-    assert hyper_parameters(replace(configured_point(small), batch=0.5), small, True, 8).batch_size == 16
+    assert hyper_parameters(replace(OWN, batch=0.5), small, True, 8).batch_size == 16
 
 
 def test_what_ran_out_of_memory_bounds_what_comes_after_it() -> None:
-    large = replace(configured_point(TRAINING), batch=2.0)
     memory = Memory()
+
+    def batch(ranks: int = 1, batch: float = 2.0, device_bytes: int = 10**12) -> float:
+        return memory.bounded(replace(OWN, batch=batch), GRAPH, TRAINING, ranks, device_bytes).batch
+
     memory.ran_out(GRAPH, 129)
-    assert memory.bounded(large, GRAPH, TRAINING, 1, PLENTY) == large
+    assert batch() == 2.0
     memory.ran_out(GRAPH, 128)
-    assert memory.bounded(large, GRAPH, TRAINING, 1, PLENTY).batch == 1.0
-    assert memory.bounded(large, GRAPH, TRAINING, 2, PLENTY) == large  # each rank has half of it
-    assert memory.bounded(replace(large, batch=0.5), GRAPH, TRAINING, 1, 1).batch == 0.5
+    assert (batch(), batch(ranks=2)) == (1.0, 2.0)  # each of two ranks has half of it
+    assert batch(batch=0.5, device_bytes=1) == 0.5
 
 
 def test_what_trials_of_equal_lengths_usually_gain_is_taken_off() -> None:

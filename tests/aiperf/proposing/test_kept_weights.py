@@ -13,12 +13,8 @@ from tests.aiperf.proposing.test_jobs import Story
 
 SMALL = with_overrides(resolved_preset("digits"), {"search.population": 3, "training.epochs": [1]})
 HALVING = with_overrides(SMALL, {"training.schedule": "halving", "training.epochs": [1, 2, 4]})
+STATES = {"complete": State.COMPLETE, "stop": State.STOPPED, "fail": State.FAILED, "memory": State.FAILED}
 WHATS = ("dispatch", "dispatch", "complete", "complete", "complete", "stop", "fail", "memory", "lose")
-
-
-def end(story: Story, job: Dispatched, what: str, error: float) -> None:
-    states = {"complete": State.COMPLETE, "stop": State.STOPPED, "fail": State.FAILED, "memory": State.FAILED}
-    story.end(job, states[what], error, out_of_memory=what == "memory")
 
 
 def unneeded(story: Story) -> tuple[set[int], frozenset[int]]:
@@ -46,7 +42,8 @@ def test_what_is_kept_is_what_is_needed(moves: list[tuple[str, int, bool]], conf
             open_.clear()
             story.replay.leg.alive[0] = {1}
         elif open_ and what != "dispatch":
-            end(story, open_.pop(which % len(open_)), what, (which + 1) / 20)
+            job = open_.pop(which % len(open_))
+            story.end(job, STATES[what], (which + 1) / 20, out_of_memory=what == "memory")
         on_disk |= {job.trial.number for job in open_}  # at any time in flight a file may be written
         if look:
             dropped, needed = unneeded(story)

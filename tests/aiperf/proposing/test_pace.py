@@ -78,9 +78,5 @@ def test_the_closing_validation_has_the_longest_of_the_recent_ones_and_a_quarter
 
 def test_a_step_that_does_not_fit_is_not_begun() -> None:
     pace = Pace(deadline=10.0, recent=[TimedValidation(1, 4.0)])
-    assert [pace.steps_of_block(at, 2.0, 0.0, 9) for at in (2.9, 3.0, 3.1, 5.1)] == [
-        1,
-        1,
-        CLOSE_NOW,
-        CLOSE_NOW,
-    ]
+    steps = [pace.steps_of_block(at, 2.0, 0.0, 9) for at in (2.9, 3.0, 3.1, 5.1)]
+    assert steps == [1, 1, CLOSE_NOW, CLOSE_NOW]

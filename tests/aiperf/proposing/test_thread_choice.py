@@ -13,24 +13,24 @@ from aiperf.proposing.thread_choice import LEAST_ROUNDS, Pair, Threads, best_pai
 from aiperf.wire.reports import SEED, TYPICAL, TimedStep
 from tests.tables import ComesTo
 
-TIMED = (
-    # In ms. Eager steps of the seed and fused ones of grown networks are those of the preset digits, as seen
-    # on two idle cores of an AMD EPYC (the seed's on two threads once more, when another program ran); the
-    # others are in proportion.
-    *(TimedStep(SEED, count, "eager", ms / 1e3, 9) for count, ms in ((1, 15.9), (2, 20.9))),
-    *(TimedStep(TYPICAL, count, "eager", ms / 1e3, 9) for count, ms in ((1, 86.0), (2, 69.0))),
-    *(TimedStep(SEED, count, "fused", ms / 1e3, 9) for count, ms in ((1, 10.2), (2, 11.6))),
-    *(TimedStep(TYPICAL, count, "fused", ms / 1e3, 9) for count, ms in ((1, 43.6), (2, 32.4))),
-)
+
+def timed(network: str, engine: str, *milliseconds: float, rounds: int = 9) -> list[TimedStep]:
+    """The steps of a network on 1, 2, … threads."""
+    return [TimedStep(network, num, engine, ms / 1e3, rounds) for num, ms in enumerate(milliseconds, start=1)]
+
+
+# Eager steps of the seed and fused ones of grown networks are those of the preset digits, as seen on two idle
+# cores of an AMD EPYC (the seed's on two threads once more, when another program ran); the others are in
+# proportion.
+TIMED = [
+    *(timed(SEED, "eager", 15.9, 20.9) + timed(TYPICAL, "eager", 86.0, 69.0)),
+    *(timed(SEED, "fused", 10.2, 11.6) + timed(TYPICAL, "fused", 43.6, 32.4)),
+]
 
 
 def test_a_network_that_outgrows_the_measured_ones_gets_more_threads_if_it_would_lose_much() -> None:
     """The second thread loses a tenth with the typical network, and gains with larger ones."""
-    times = (
-        *(TimedStep(SEED, count, "eager", seconds, 9) for count, seconds in ((1, 0.010), (2, 0.024))),
-        *(TimedStep(TYPICAL, count, "eager", seconds, 9) for count, seconds in ((1, 0.046), (2, 0.051))),
-    )
-    threads = Threads(times, 0.2)
+    threads = Threads([*timed(SEED, "eager", 10.0, 24.0), *timed(TYPICAL, "eager", 46.0, 51.0)], 0.2)
     assert [threads.count("eager", size) for size in (0.2, 1.0, 1.2, 9.0)] == [1, 1, 1, 2]
 
 
@@ -39,11 +39,9 @@ def test_a_network_that_outgrows_the_measured_ones_gets_more_threads_if_it_would
 def test_a_network_has_the_same_threads_in_each_run_of_one_machine(seed: float, typical: float) -> None:
     """Steps of digits on two threads relative to one, as 14 runs on one machine had them: its neighbours left
     more or less of the second one."""
-    times = (
-        *(TimedStep(SEED, count, "fused", ms / 1e3, 6) for count, ms in ((1, 20.8), (2, 20.8 * seed))),
-        *(TimedStep(TYPICAL, count, "fused", ms / 1e3, 6) for count, ms in ((1, 68.0), (2, 68.0 * typical))),
-    )
-    assert {Threads(times, 0.2).count("fused", size) for size in (0.2, 0.4, 1.0)} == {2}
+    of_seed = timed(SEED, "fused", 20.8, 20.8 * seed, rounds=6)
+    threads = Threads([*of_seed, *timed(TYPICAL, "fused", 68.0, 68.0 * typical, rounds=6)], 0.2)
+    assert {threads.count("fused", size) for size in (0.2, 0.4, 1.0)} == {2}
 
 
 def test_without_times_nothing_is_chosen_and_without_a_seed_one_number_is_for_all() -> None:
@@ -54,7 +52,7 @@ def test_without_times_nothing_is_chosen_and_without_a_seed_one_number_is_for_al
 
 
 def test_threads_with_which_the_seed_was_hopeless_are_for_large_networks_alone() -> None:
-    times = [TimedStep(SEED, 1, "fused", 0.01, 9), TimedStep(TYPICAL, 1, "fused", 0.05, 9)]
+    times = [*timed(SEED, "fused", 10.0), *timed(TYPICAL, "fused", 50.0)]
     threads = Threads([*times, TimedStep(TYPICAL, 64, "fused", 0.02, 9)], 0.2)
     assert [threads.count("fused", size) for size in (0.2, 0.3, 0.4, 1.0, 2.0)] == [1, 1, 64, 64, 64]
     assert threads.seconds("fused", 0.2) == pytest.approx({1: 0.01, 64: 0.02})

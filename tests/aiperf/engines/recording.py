@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -73,3 +74,9 @@ def batch_of(graph: Graph, examples: int, seed: int = 0) -> tuple[torch.Tensor, 
     generator = torch.Generator().manual_seed(seed)
     shown = torch.randn(examples, *graph.input, generator=generator).to(memory_format=torch.channels_last)
     return shown, torch.randint(graph.classes, (examples,), generator=generator)
+
+
+def steps_of(network: Network) -> str:
+    """How many steps of each kind a network makes."""
+    counts = Counter(type(run).__name__ for run, *_ in network.plan)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if kind != "_Pick")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from aiperf.engines.fused.image_steps import Folded, Pointwise, is_worth_folding, is_worth_multiplying
+from tests.aiperf.engines.test_fused_kernels import expect_alike, in_fp64
 
 KERNELS = ((5, 5), (3, 7), (7, 5), (1, 9), (9, 11))
 WIDTHS = ((1, 4), (4, 24), (24, 8), (3, 3), (8, 8))
@@ -47,23 +48,13 @@ def test_a_product_of_pixels_is_the_convolution(
 
 def expect_convolution(step: Folded | Pointwise, x: Tensor, bound: float) -> None:
     """Compares output and all gradients with those of the step's convolution in fp64."""
-    conv, dtype = step.module, x.dtype
+    conv, (x64,) = step.module, in_fp64(x)
     wide = copy.deepcopy(conv).double()
-    x64 = x.detach().double().requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=x.dtype == torch.bfloat16):
         found = step(x)
-    expected = wide(x64)
-    gradient = torch.randn(expected.shape).to(dtype).to(memory_format=torch.channels_last)
-    found.backward(gradient)
-    expected.backward(gradient.double())
     assert found.is_contiguous(memory_format=torch.channels_last)
-    pairs = [(found, expected), (x.grad, x64.grad)]
-    pairs += [(own.grad, other.grad) for own, other in zip(conv.parameters(), wide.parameters())]
-    for own, other in pairs:
-        assert own is not None
-        assert other is not None
-        scale = float(other.detach().abs().max())
-        assert float((own.detach().double() - other.detach()).abs().max()) <= bound * scale
+    reads, of = [x, *conv.parameters()], [x64, *wide.parameters()]
+    expect_alike([found], reads, wide(x64), of, bound, torch.channels_last)
 
 
 @pytest.mark.parametrize(

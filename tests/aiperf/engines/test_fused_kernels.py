@@ -1,6 +1,7 @@
 """Fused batch norm with addition and ReLU, and more, against torch's own operations in fp64.
 
-One file, because all kernels are held against the same seeded images and bounds.
+One file, because all kernels are held against the same seeded images and bounds. What takes a backend is
+called by the tests of the kernels in Triton, too.
 """
 
 from __future__ import annotations
@@ -30,17 +31,10 @@ SHAPES = [
     (2, 16, 4, 4),
     (3, 33, 6, 5),
     (7, 64, 1, 1),
-    (2, 2051, 2, 1),  # its vectors cannot be made a multiple of a register's width
 ]
-OTHERS = [
-    (1, 1, 1, 1),
-    (2, 3, 5, 7),
-    (3, 12, 8, 6),
-    (2, 33, 4, 4),
-    (2, 16, 1, 1),
-    (2, 2051, 2, 1),
-    (50, 24, 32, 32),
-]
+SHAPES += [(2, 2051, 2, 1)]  # the last one's vectors cannot be made a multiple of a register's width
+OTHERS = [(1, 1, 1, 1), (2, 3, 5, 7), (3, 12, 8, 6), (2, 33, 4, 4), (2, 16, 1, 1), (2, 2051, 2, 1)]
+OTHERS += [(50, 24, 32, 32)]
 """Shapes for kernels without batch norm."""
 STRIDES = [(2, 2), (1, 2), (3, 2), (7, 9)]
 LONG = (50, 4, 32, 32)  # enough for threads, and for several runs of blocks in one
@@ -50,6 +44,11 @@ BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 WAYS = tuple(product(IN_C.formats, (1, 2, 3), (False, True), Activation))
 """Cases of the kernels: type, readers, whether a residual is added, activation."""
 ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS)]
+
+
+@pytest.fixture
+def backend() -> Backend:
+    return IN_C
 
 
 def norm(channels: int) -> nn.BatchNorm2d:
@@ -73,6 +72,10 @@ def seeded(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return images(shape, dtype, 0.0)
 
 
+def in_fp64(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
 def expect_close(found: Tensor | None, expected: Tensor | None, bound: float) -> None:
     assert found is not None
     assert expected is not None
@@ -81,30 +84,43 @@ def expect_close(found: Tensor | None, expected: Tensor | None, bound: float) ->
     assert float((found.detach().double() - expected.detach()).abs().max()) <= bound * scale
 
 
+def expect_alike(
+    outs: Sequence[Tensor],
+    reads: Sequence[Tensor],
+    expected: Tensor,
+    of: Sequence[Tensor],
+    bound: float | None = None,
+    order: torch.memory_format = torch.contiguous_format,
+    writes: torch.dtype | None = None,
+) -> None:
+    """The same outputs, one for each reader, and the same gradients as those of the fp64 tensors `of`. The
+    gradients of the outputs lie in memory in this order; the outputs are of the type of the first input, or
+    of `writes`."""
+    dtype = outs[0].dtype
+    gradients = [torch.randn(expected.shape).to(dtype).to(memory_format=order) for _ in outs]
+    torch.autograd.backward(list(outs), gradients)
+    expected.backward(sum(gradient.double() for gradient in gradients))
+    assert {out.dtype for out in outs} == {writes or reads[0].dtype}
+    for found, right in (
+        *((out, expected) for out in outs),
+        *zip([x.grad for x in reads], [x.grad for x in of]),
+    ):
+        expect_close(found, right, 2 * BOUNDS[dtype] if bound is None else bound)
+
+
+def activated(values: Tensor, activation: Activation) -> Tensor:
+    values = values.clamp(min=0) if activation else values
+    return values.clamp(max=6) if activation is Activation.RELU6 else values
+
+
 @pytest.mark.parametrize(("shape", "dtype", "readers", "added", "activation"), ROUND, ids=str)
 def test_training_is_torchs_in_fp64(
-    shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
-) -> None:
-    expect_training(shape, dtype, readers, added, activation)
-
-
-@pytest.mark.parametrize("way", WAYS[2::7], ids=str)
-def test_so_it_is_on_threads(way: tuple[torch.dtype, int, bool, Activation]) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        expect_training(LONG, *way)
-    finally:
-        torch.set_num_threads(before)
-
-
-def expect_training(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     readers: int,
     added: bool,
     activation: Activation,
-    backend: Backend = IN_C,
+    backend: Backend,
 ) -> None:
     torch.manual_seed(1)
     module, x, r = norm(shape[1]), images(shape, dtype), images(shape, dtype)
@@ -118,11 +134,9 @@ def expect_training(
     x64, r64 = in_fp64(x, r)
     before = batch_norm(x64, wide.running_mean, wide.running_var, wide.weight, wide.bias, True, 0.1, 1e-5)
     before = before + r64 if added else before
-    expected = before.clamp(min=0) if activation else before
-    expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
     for out in outs:
         assert out.is_contiguous(memory_format=torch.channels_last)
-        expect_close(out, expected, BOUNDS[dtype])
+        expect_close(out, activated(before, activation), BOUNDS[dtype])
     # At a tie only rounding says on which side of 0 or 6 a number is: what our own output says is taken.
     passes = torch.ones_like(before)
     passes = passes * (outs[0] > 0) if activation else passes
@@ -138,26 +152,40 @@ def expect_training(
     expect_close(module.running_var, wide.running_var, 1e-5)
 
 
+@pytest.mark.parametrize("way", WAYS[2::7], ids=str)
+def test_so_it_is_on_threads(way: tuple[torch.dtype, int, bool, Activation]) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        test_training_is_torchs_in_fp64(LONG, *way, IN_C)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize(("shape", "activation"), [*zip(SHAPES, 3 * list(Activation)), (LONG, 1)], ids=str)
-def test_evaluation_is_torchs(shape: tuple[int, ...], activation: Activation, dtype: torch.dtype) -> None:
+def test_evaluation_is_torchs(
+    shape: tuple[int, ...], activation: Activation, dtype: torch.dtype, backend: Backend
+) -> None:
     torch.manual_seed(2)
     module, x, r = norm(shape[1]).eval(), images(shape, dtype), images(shape, dtype)
     before = copy.deepcopy(module.state_dict())
-    with torch.no_grad():
-        found = Normalise(IN_C, module, activation)(x, r)
+    with torch.inference_mode():
+        found = Normalise(backend, module, activation)(x, r)
         expected: Tensor = copy.deepcopy(module).double()(x.double()) + r.double()
-    expected = expected.clamp(min=0) if activation else expected
-    expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
-    expect_close(found, expected, BOUNDS[dtype])
+    expect_close(found, activated(expected, activation), BOUNDS[dtype])
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
 
 
-@pytest.mark.parametrize("offset", [1000.0, -3e4])  # E[x²] − E[x]² in fp32 would fail
-def test_a_mean_far_from_zero_costs_no_digits(offset: float) -> None:
+@pytest.mark.parametrize(
+    ("offset", "shape"), [(1000.0, (6, 4, 20, 20)), (-3e4, (6, 4, 20, 20))]
+)  # E[x²] − E[x]² in fp32 would fail
+def test_a_mean_far_from_zero_costs_no_digits(
+    offset: float, shape: tuple[int, ...], backend: Backend
+) -> None:
     torch.manual_seed(3)
-    module, x = norm(4), images((6, 4, 20, 20), torch.float32, offset)
-    found = Normalise(IN_C, module)(x)
+    module, x = norm(4), images(shape, torch.float32, offset)
+    found = Normalise(backend, module)(x)
     wide = copy.deepcopy(module).double()
     expected = batch_norm(x.detach().double(), None, None, wide.weight, wide.bias, True)
     # What the mean cannot hold in fp32, half a unit in its last place, shifts all.
@@ -167,21 +195,20 @@ def test_a_mean_far_from_zero_costs_no_digits(offset: float) -> None:
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("activation", Activation)
 def test_what_is_not_finite_stays_in_its_channel_and_is_not_hidden(
-    activation: Activation, wrong: float
+    activation: Activation, wrong: float, backend: Backend
 ) -> None:
     torch.manual_seed(4)
-    x = images((3, 5, 4, 4), torch.float32)
+    module, x = norm(5), images((3, 5, 4, 4), torch.float32)
     with torch.no_grad():
         x[1, 2, 3, 0] = wrong
-    module = norm(5)
-    found = Normalise(IN_C, module, activation)(x)
+    found = Normalise(backend, module, activation)(x)
     found.backward(torch.ones_like(found))
-    assert found[:, 2].isnan().all()
     assert x.grad is not None
-    assert x.grad[:, 2].isnan().all()
     assert module.weight.grad is not None
+    assert (found[:, 2].isnan().all(), x.grad[:, 2].isnan().all()) == (True, True)
     assert module.weight.grad.isfinite().tolist() == [True, True, False, True, True]
-    assert found[:, [0, 1, 3, 4]].isfinite().all()
+    for each in (found, x.grad):
+        assert each[:, [0, 1, 3, 4]].isfinite().all()
 
 
 def test_no_nan_is_rounded_away() -> None:
@@ -254,39 +281,19 @@ def test_gradients_in_another_order_of_memory_are_taken() -> None:
     torch.testing.assert_close(given, expected)
 
 
-def in_fp64(*tensors: Tensor) -> list[Tensor]:
-    return [tensor.detach().double().requires_grad_() for tensor in tensors]
-
-
-def expect_alike(
-    outs: Sequence[Tensor], reads: Sequence[Tensor], expected: Tensor, of: Sequence[Tensor]
-) -> None:
-    """The same outputs, one for each reader, and the same gradients as those of the fp64 tensors `of`."""
-    dtype = reads[0].dtype
-    gradients = [torch.randn(expected.shape).to(dtype) for _ in outs]
-    torch.autograd.backward(list(outs), gradients)
-    expected.backward(sum(gradient.double() for gradient in gradients))
-    assert {out.dtype for out in outs} == {dtype}
-    for found, right in (
-        *((out, expected) for out in outs),
-        *zip([x.grad for x in reads], [x.grad for x in of]),
-    ):
-        expect_close(found, right, 2 * BOUNDS[dtype])
-
-
 @pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize("shape", OTHERS, ids=str)
-def test_mean(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_mean(shape: tuple[int, ...], dtype: torch.dtype, backend: Backend) -> None:
     x = seeded(shape, dtype)
     (x64,) = in_fp64(x)
-    expect_alike([Mean(IN_C)(x)], [x], x64.mean(dim=(2, 3)), [x64])
+    expect_alike([Mean(backend)(x)], [x], x64.mean(dim=(2, 3)), [x64])
 
 
 @pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize(("shape", "readers"), [*zip(OTHERS, (1, 2, 3) * 3), (OTHERS[2], 1)], ids=str)
-def test_gate(shape: tuple[int, ...], readers: int, dtype: torch.dtype) -> None:
+def test_gate(shape: tuple[int, ...], readers: int, dtype: torch.dtype, backend: Backend) -> None:
     x, z = seeded(shape, dtype), torch.randn(shape[:2]).to(dtype).requires_grad_()
-    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(IN_C, readers)(x, z)
+    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(backend, readers)(x, z)
     x64, z64 = in_fp64(x, z)
     expect_alike(found if readers > 1 else (found,), [x, z], module(x64, z64), [x64, z64])
 

@@ -6,9 +6,7 @@ One file, because all of it needs that, and tiles of few elements.
 
 from __future__ import annotations
 
-import copy
 import os
-import random
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -32,29 +30,16 @@ from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
 from aiperf.engines.registry import FusedGraphed, why_not
 from aiperf.measuring.training_step import batch
 from nas.graph import Graph
-from nas.layers import Attention, Conv2d, Gate
+from nas.layers import Attention, Conv2d
 from nas.modules import Network, module_of
-from nas.morphisms import Skip, SqueezeExcite
-from nas.seeds import residual, resnet50
+from nas.seeds import resnet50
 from nas.text_seeds import llama
 from nas.weights import initial
+from tests.aiperf.engines import test_fused_kernels as kernels
+from tests.aiperf.engines import test_fused_sequences as sequences
 from tests.aiperf.engines.recording import batch_of, passes_of
-from tests.aiperf.engines.test_fused_kernels import (
-    BOUNDS,
-    expect_alike,
-    expect_close,
-    expect_training,
-    images,
-    in_fp64,
-    norm,
-    seeded,
-)
-from tests.aiperf.engines.test_fused_sequences import (
-    expect_attended,
-    expect_gated,
-    expect_normalised,
-    expect_not_hidden,
-)
+from tests.aiperf.engines.test_fused_kernels import BOUNDS, images, norm, seeded
+from tests.aiperf.engines.test_fused_networks import fusible
 from tests.aiperf.training.text_trials import TRAINING
 
 pytestmark = pytest.mark.triton
@@ -105,56 +90,32 @@ def tiles_of_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training_is_torchs_in_fp64(
     shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
 ) -> None:
-    expect_training(shape, dtype, readers, added, activation, IN_TRITON)
+    kernels.test_training_is_torchs_in_fp64(shape, dtype, readers, added, activation, IN_TRITON)
 
 
 @pytest.mark.parametrize(
     ("shape", "activation", "dtype"), [*zip(SHAPES, 3 * list(Activation), 3 * list(BOUNDS))]
 )
 def test_evaluation_is_torchs(shape: tuple[int, ...], activation: Activation, dtype: torch.dtype) -> None:
-    torch.manual_seed(2)
-    module, x, r = norm(shape[1]).eval(), images(shape, dtype), images(shape, dtype)
-    with torch.inference_mode():
-        found = Normalise(IN_TRITON, module, activation)(x, r)
-        expected: Tensor = copy.deepcopy(module).double()(x.double()) + r.double()
-    expected = expected.clamp(min=0) if activation else expected
-    expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
-    expect_close(found, expected, BOUNDS[dtype])
+    kernels.test_evaluation_is_torchs(shape, activation, dtype, IN_TRITON)
 
 
 @pytest.mark.parametrize(
     ("shape", "readers", "dtype"), [*zip(SHAPES, (1, 2, 3, 1, 2, 1, 1), 3 * list(BOUNDS))], ids=str
 )
 def test_gate_and_mean(shape: tuple[int, ...], readers: int, dtype: torch.dtype) -> None:
-    x, z = seeded(shape, dtype), torch.randn(shape[:2]).to(dtype).requires_grad_()
-    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(IN_TRITON, readers)(x, z)
-    x64, z64 = in_fp64(x, z)
-    expect_alike(found if readers > 1 else (found,), [x, z], module(x64, z64), [x64, z64])
-    x = seeded(shape, dtype)
-    (x64,) = in_fp64(x)
-    expect_alike([Mean(IN_TRITON)(x)], [x], x64.mean(dim=(2, 3)), [x64])
+    kernels.test_gate(shape, readers, dtype, IN_TRITON)
+    kernels.test_mean(shape, dtype, IN_TRITON)
 
 
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
-    torch.manual_seed(3)
-    module, x = norm(4), images((3, 4, 9, 8), torch.float32, -3e4)
-    found, wide = Normalise(IN_TRITON, module)(x), copy.deepcopy(module).double()
-    expected = nn.functional.batch_norm(x.detach().double(), None, None, wide.weight, wide.bias, True)
-    expect_close(found, expected, 1e-5 + 3e4 * 2**-24)
+    kernels.test_a_mean_far_from_zero_costs_no_digits(-3e4, (3, 4, 9, 8), IN_TRITON)
 
 
 @pytest.mark.parametrize("activation", Activation)
 def test_what_is_not_finite_stays_in_its_channel_and_is_not_hidden(activation: Activation) -> None:
-    torch.manual_seed(4)
-    module, x = norm(5), images((3, 5, 4, 4), torch.float32)
-    with torch.no_grad():
-        x[1, 2, 3, 0] = float("nan")
-    found = Normalise(IN_TRITON, module, activation)(x)
-    found.backward(torch.ones_like(found))
-    assert x.grad is not None
-    for each in (found, x.grad):
-        assert each[:, 2].isnan().all()
-        assert each[:, [0, 1, 3, 4]].isfinite().all()
+    wrong = float("nan")
+    kernels.test_what_is_not_finite_stays_in_its_channel_and_is_not_hidden(activation, wrong, IN_TRITON)
 
 
 def test_what_the_kernels_do_not_take_is_refused() -> None:
@@ -166,30 +127,24 @@ def test_what_the_kernels_do_not_take_is_refused() -> None:
 
 @pytest.mark.parametrize(("shape", "readers", "kinds"), [*zip(SEQUENCES, (1, 3, 2, 5), KINDS)], ids=str)
 def test_rows_are_normalised_as_in_fp64(shape: tuple[int, ...], readers: int, kinds: tuple[str, str]) -> None:
-    expect_normalised(shape, kinds, readers, IN_TRITON)
+    sequences.test_rows_are_normalised_as_in_fp64(shape, kinds, readers, IN_TRITON)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # e^200 is infinite, and 1 / ∞ is 0
 @pytest.mark.parametrize(("shape", "dtype"), [*zip(SEQUENCES, 2 * [torch.float32, torch.bfloat16])], ids=str)
 def test_a_gated_activation_is_that_of_fp64(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    expect_gated(shape, dtype, IN_TRITON)
-    expect_not_hidden(IN_TRITON)
+    sequences.test_a_gate_is_that_of_fp64(shape, dtype, IN_TRITON)
+    sequences.test_a_gate_hides_nothing_that_is_not_finite(IN_TRITON)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_with_rotary_positions_is_that_of_fp64(dtype: torch.dtype) -> None:
-    expect_attended(4, 2, 3, dtype, IN_TRITON)
+    sequences.test_attention_is_that_of_fp64(4, 2, 3, dtype, IN_TRITON)
 
 
 def test_a_row_that_no_program_holds_is_refused() -> None:
     with pytest.raises(Unfit, match="a fused RMS norm has at most 8,192 features, not 8,193"):
         NormaliseRows(IN_TRITON, nn.RMSNorm(8193))(torch.zeros(1, 1, 8193))
-
-
-def grown() -> Graph:
-    graph = residual((1, 8, 8), 5, (4, 8))
-    graph = SqueezeExcite.propose(graph, random.Random(0)).apply(graph)
-    return Skip.propose(graph, random.Random(3)).apply(graph)
 
 
 def small_text() -> Graph:
@@ -201,7 +156,7 @@ def test_a_grown_network_makes_the_eager_step(
     kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
-    passes, batch = passes_of(grown(), format=format), batch_of(grown(), 4)
+    passes, batch = passes_of(fusible(), format=format), batch_of(fusible(), 4)
     engine = kind(passes)
     steps = [run for run, *_ in engine.answers.plan]
     assert {type(run) for run in steps} >= {Normalise, Gated, Mean}
@@ -232,7 +187,7 @@ def test_a_step_has_the_same_bits_in_any_order_of_the_programs(
     """A device runs them in any; atomic sums would differ."""
     from triton.runtime.interpreter import interpreter_builder
 
-    graph = grown() if kind == "images" else small_text()
+    graph = fusible() if kind == "images" else small_text()
     network, examples = Network(graph), batch(graph, Cpu.bind(0), 3)[0]
     network.place(torch.device("cpu"), torch.channels_last)
     fuse(network, IN_TRITON)

@@ -86,7 +86,6 @@ STANDARD = sys.stdlib_module_names | {"tomllib", "typing_extensions"}
 
 # Imports that are calls; a name that is computed is not seen.
 CALLS = ("import_module", "importlib.import_module", "__import__")
-LAST_OF_CALLS = {call.rpartition(".")[2] for call in CALLS}
 # Programs in strings: "-m aiperf.training.worker", "from aiperf.data.own_images import main".
 IN_STRING = re.compile(rf"(?<![\w./])(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 

@@ -5,41 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from tests.house.floors import dotted
-from tests.house.tree import PACKAGES, ROOT, expect_none, files, sources
+from tests.house.tree import PACKAGES, ROOT, expect_none, files, pairs, sources
 from tests.tables import ComesTo
 
 LONG = 400  # lines; the docstring of a longer file says why it is one file, or why "the file is long"
 REASON = re.compile(r"\bone\s+file\b|\bfile\s+is\s+long\b", re.IGNORECASE)
 
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
-BOUNDARIES: Mapping[str, str] = {
-    "nas/reader.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
-    "aiperf/proposing/foreign_search.py": "the same of a search that runs, which becomes a SearchFailed",
-    "nas/search/installed_searches.py": "the same of a search, which becomes a SearchError",
-    "aiperf/tasks/data.py": "the same of a task, which becomes a ConfigError",
-    "analysis/submissions/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason",
-    "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
-    "aiperf/data/decoding_process.py": "the same in a decoding process, which passes it on as a line",
-    "aiperf/engines/agreement.py": "a compiler is foreign code; the trial is trained eagerly, and says so",
-    "aiperf/inference/systems.py": "an error cannot pass through LoadGen's threads; its process ends",
-    "aiperf/telemetry/sensor.py": "a vendor's library is foreign code; what it raises stands in the record",
-    "aiperf/training/train.py": "a first step that fails is made known to the group, then raised",
-    "aiperf/training/worker.py": "a trial is foreign code; the master hears whatever it raises",
-    "aiperf/training/driver.py": "what another thread cannot handle is raised again on that of the work",
-    "aiperf/ranks/relay.py": "the thread that hears the master must not end unseen; its rank ends with it",
-    "aiperf/ranks/pretender.py": "what would end a worker's process ends its thread, as the master hears",
-}
+BOUNDARIES = pairs("boundaries.txt")
 
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "base", "misc", "tools"}
-
-
-def relative(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
 
 
 def test_a_file_says_what_it_holds_and_why_it_is_long() -> None:
@@ -106,10 +85,11 @@ def nodes() -> dict[str, list[ast.AST]]:
     """The nodes of each module that the rules look at, kept because to walk through all trees takes a
     second."""
     kinds = (ast.ClassDef, ast.ImportFrom, ast.Call, ast.ExceptHandler)
-    trees = {relative(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources(*PACKAGES)}
-    return {
-        path: [node for node in ast.walk(tree) if isinstance(node, kinds)] for path, tree in trees.items()
-    }
+    found = {}
+    for path in sources(*PACKAGES):
+        walked = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found[path.relative_to(ROOT).as_posix()] = [node for node in walked if isinstance(node, kinds)]
+    return found
 
 
 def broken(found: list[ast.AST]) -> Iterator[str]:

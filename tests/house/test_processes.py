@@ -94,23 +94,13 @@ def outcomes(folder: Path) -> dict[str, list[str]]:
 
 
 def test_a_process_that_dies_or_hangs_fails_its_test_and_the_others_go_on(tmp_path: Path) -> None:
-    answer = as_made(
-        tmp_path,
-        4,
-        middle=DIES.format(numbers={1, 2}),
-        end=DIES.format(numbers={3}),
-        start=DIES.format(numbers={0}),
-        whole=DIES.format(numbers={}),
-        hang=HANGS,
-    )
+    dying = {"middle": {1, 2}, "end": {3}, "start": {0}, "whole": set[int]()}
+    files = {name: DIES.format(numbers=numbers) for name, numbers in dying.items()}
+    answer = as_made(tmp_path, 4, **files, hang=HANGS)
     found = outcomes(tmp_path)
-    assert {name for name, times in found.items() if times != [""]} == {
-        "middle test_one[1]",
-        "middle test_one[2]",
-        "end test_one[3]",
-        "start test_one[0]",
-        "hang test_hang",
-    }, answer.stdout
+    dead = {f"{name} test_one[{number}]" for name, numbers in dying.items() for number in numbers}
+    failed = {name for name, times in found.items() if times != [""]}
+    assert failed == {*dead, "hang test_hang"}, answer.stdout
     assert len(found) == 18
     assert all(len(times) == 1 for times in found.values())
     assert answer.returncode == 1

@@ -26,6 +26,12 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+def pairs(table: str) -> dict[str, str]:
+    """The rows of a table beside this file: `key | value`."""
+    text = (Path(__file__).parent / table).read_text(encoding="utf-8")
+    return dict(line.split(" | ", 1) for line in text.splitlines())
+
+
 def expect_none(faults: Iterable[str]) -> None:
     """Fails with every fault on a line of its own."""
     found = sorted(faults)

@@ -10,9 +10,8 @@ what another test feeds with odd things, with its file.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -208,11 +207,11 @@ class ProcessCase(Case):
     """Programs whose answers one call reads; each prints all CONTENTS, with exit codes 0 and 18."""
 
     programs: tuple[str, ...]
-    call: Callable[[Path], object]
+    function: str
     """Is called with an empty folder, after PATH has the programs."""
 
 
-def _submitted(folder: Path) -> object:
+def submitted(folder: Path) -> object:
     (folder / "script").write_text("true\n")
     return [
         called(f"aiperf.commands.batch_jobs:{name}", scheduler, word)
@@ -231,7 +230,7 @@ def _is_refused(function: str, *arguments: object) -> bool:
     return False
 
 
-def _first_site(folder: Path) -> object:
+def first_site(folder: Path) -> object:
     """What the machine reports becomes a site file that can be read."""
     answers = {
         name: called("aiperf.commands.launch:_answer", *words)
@@ -241,7 +240,7 @@ def _first_site(folder: Path) -> object:
     return called("launch.site:site_from_toml", text, "s"), called("launch.site_draft:skipped", answers)
 
 
-def _drivers(folder: Path) -> object:
+def drivers(folder: Path) -> object:
     """The checks of doctor that read what drivers' tools print."""
     tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",), 50.0) for name in DRIVERS}
     host = SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)
@@ -249,39 +248,35 @@ def _drivers(folder: Path) -> object:
     return [called(f"aiperf.doctor.judge:{check}", examination) for check in ("_drivers", "_slices")]
 
 
-def _time_left(folder: Path) -> object:
+def time_left(folder: Path) -> object:
     jobs = [each.job_id for each in SCHEDULERS.values()]
     return [called("launch.current_job:job_seconds_left", {job: "7"}, 0.0) for job in jobs]
 
 
-def _compiled(folder: Path) -> object:
+def compiled(folder: Path) -> object:
     environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
     return called("aiperf.engines.fused.kernels:built", environment)
+
+
+def written(folder: Path) -> object:
+    return called("aiperf.commands.batch_jobs:write_script", folder / "script", "true\n")
+
+
+def refused_unseen(folder: Path) -> object:
+    return called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {})
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
 QUEUES = tuple(each.ask(["7"])[0] for each in SCHEDULERS.values())
 SUBMITTERS = tuple(each.submit()[0] for each in SCHEDULERS.values())
-PROCESS_CASES = (
-    ProcessCase(("launch/current_job.py _answer",), QUEUES, _time_left),
-    ProcessCase(("aiperf/commands/batch_jobs.py _output_of",), (*QUEUES, *SUBMITTERS), _submitted),
+PROGRAMS = {"queues": QUEUES, "submitters": SUBMITTERS, "drivers": DRIVERS}
+PROCESS_CASES = tuple(
     ProcessCase(
-        ("aiperf/commands/batch_jobs.py _refuse_broken",),
-        ("bash",),
-        lambda folder: called("aiperf.commands.batch_jobs:write_script", folder / "script", "true\n"),
-    ),
-    ProcessCase(
-        ("aiperf/commands/launch.py _answer",),
-        ("sinfo", "srun", "sacctmgr", "nvidia-smi", "bash"),
-        _first_site,
-    ),
-    ProcessCase(
-        ("aiperf/hardware/host_accelerators.py _ask_tool",),
-        DRIVERS,
-        lambda _: called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {}),
-    ),
-    ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
-    ProcessCase(places("aiperf/engines/fused/kernels.py _version _compile"), ("cc",), _compiled),
+        places(where),
+        tuple(program for word in programs.split() for program in PROGRAMS.get(word, (word,))),
+        function,
+    )
+    for where, programs, function in rows("processes.txt")
 )
 
 
@@ -358,8 +353,3 @@ def seen(run: RunFiles) -> object:
 
 FILE_CASES = tuple(FileCase(places(where), *more) for where, *more in rows("files.txt"))
 WITHOUT_CASE = {place: reason for where, reason in rows("without_a_case.txt") for place in places(where)}
-
-
-def study() -> str:
-    """A study of one size."""
-    return json.dumps({"scheduler": "slurm", "nodes": [1], "hours": 1.0, "options": [], "config_hash": ""})

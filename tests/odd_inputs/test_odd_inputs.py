@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -13,20 +14,8 @@ import pytest
 
 from aiperf.errors import AiperfError
 from tests.house.tree import PACKAGES, ROOT, expect_none, sources
-from tests.odd_inputs.cases import (
-    CONTENTS,
-    FILE_CASES,
-    PROCESS_CASES,
-    SIZES,
-    VALUES,
-    VARIABLE_CASES,
-    WITHOUT_CASE,
-    Case,
-    FileCase,
-    ProcessCase,
-    VariableCase,
-    study,
-)
+from tests.odd_inputs import cases
+from tests.odd_inputs.cases import Case, FileCase, ProcessCase, VariableCase, called
 from tests.odd_inputs.places import Places, places
 
 REFUSED = (AiperfError, OSError)
@@ -41,11 +30,12 @@ def test_every_place_has_a_case_and_every_case_a_place() -> None:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sources(*PACKAGES)}
     found = places(texts)
     expect_none(f"{place}: read it through aiperf/host/variables.py" for place in found.unread)
-    cases = [place for case in (*VARIABLE_CASES, *PROCESS_CASES, *FILE_CASES) for place in case.places]
-    there, known = found.processes | found.files | found.variables, {*cases, *WITHOUT_CASE}
+    every = (*cases.VARIABLE_CASES, *cases.PROCESS_CASES, *cases.FILE_CASES)
+    known = {*cases.WITHOUT_CASE, *(place for case in every for place in case.places)}
+    there = found.processes | found.files | found.variables
     expect_none(f"{place}: without a case; add one in tests/odd_inputs" for place in there - known)
     expect_none(f"{place}: has a case, and is not there" for place in known - there)
-    tests = {reason for reason in WITHOUT_CASE.values() if reason.startswith("tests/")}
+    tests = {reason for reason in cases.WITHOUT_CASE.values() if reason.startswith("tests/")}
     expect_none(f"{path}: there is no such test" for path in tests if not (ROOT / path).is_file())
 
 
@@ -66,18 +56,18 @@ def wait():
 
 
 def test_what_is_planted_is_found() -> None:
-    called = {"a.py Reader.hear", "a.py wait"}
-    assert places({"a.py": PLANTED}) == Places(called, called, {"a.py 'F'"}, {"a.py:7"})
+    both = {"a.py Reader.hear", "a.py wait"}
+    assert places({"a.py": PLANTED}) == Places(both, both, {"a.py 'F'"}, {"a.py:7"})
 
 
-def by_place(cases: Iterable[Case]) -> list[object]:
+def by_place(every: Iterable[Case]) -> list[object]:
     return [
         pytest.param(case, marks=[pytest.mark.torch] * case.needs_torch, id=case.places[-1].replace(" ", ":"))
-        for case in cases
+        for case in every
     ]
 
 
-@pytest.mark.parametrize("case", by_place(VARIABLE_CASES))
+@pytest.mark.parametrize("case", by_place(cases.VARIABLE_CASES))
 def test_a_variable_may_hold_anything(
     case: VariableCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +75,7 @@ def test_a_variable_may_hold_anything(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in case.names:
-        for value in VALUES.values():
+        for value in cases.VALUES.values():
             given = {**case.given, name: value}
             with monkeypatch.context() as patch:
                 for each in given:
@@ -94,14 +84,14 @@ def test_a_variable_may_hold_anything(
             assert not told or any(each in told for each in (*given, "/")), told
 
 
-@pytest.mark.parametrize("case", by_place(PROCESS_CASES))
+@pytest.mark.parametrize("case", by_place(cases.PROCESS_CASES))
 def test_a_program_may_print_anything(
     case: ProcessCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     files = [tmp_path / "bin" / program for program in case.programs]
-    for index, content in enumerate(CONTENTS.values()):
+    for index, content in enumerate(cases.CONTENTS.values()):
         (tmp_path / "answer").write_bytes(content)
         for code in (0, 18):
             for file in files:
@@ -109,7 +99,7 @@ def test_a_program_may_print_anything(
                 file.chmod(0o755)
             folder = tmp_path / f"{index}-{code}"
             folder.mkdir()
-            refusal(partial(case.call, folder))
+            refusal(partial(called, case.function, folder))
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +108,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "tests/recorded/alone", folder / "run")
     (folder / "site.toml").write_text("[queue]\npartition = 'p'\n")
     (folder / "study").mkdir()
-    (folder / "study/study.json").write_text(study())
+    study = {"scheduler": "slurm", "nodes": [1], "hours": 1.0, "options": [], "config_hash": ""}
+    (folder / "study/study.json").write_text(json.dumps(study))
     return folder
 
 
-@pytest.mark.parametrize("case", by_place(FILE_CASES))
+@pytest.mark.parametrize("case", by_place(cases.FILE_CASES))
 def test_a_file_may_hold_anything(
     case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
@@ -135,10 +126,10 @@ def test_a_file_may_hold_anything(
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_bytes() if path.exists() else None
     try:
-        for content in (*CONTENTS.values(), None):
+        for content in (*cases.CONTENTS.values(), None):
             path.write_bytes(content or b"")
             if content is None:
-                os.truncate(path, SIZES)
+                os.truncate(path, cases.SIZES)
             if ":" in case.reader:
                 refusal(partial(case.call, folder))
             else:
@@ -161,10 +152,8 @@ def refusal(call: Callable[[], object]) -> str:
     """The line with which the call is refused; empty if it is not. Any other error is a fault."""
     try:
         call()
-    except REFUSED as error:
-        return one_line(str(error))
     except Exception as error:
-        if type(error).__name__ not in INNER:
+        if not isinstance(error, REFUSED) and type(error).__name__ not in INNER:
             raise
         return one_line(str(error))
     return ""

@@ -1,4 +1,4 @@
-"""Starting the tools that recipes are for, and reading what is in a recipe."""
+"""A clone, starting the tools that recipes are for, and reading what is in a recipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tests.house.tree import ROOT
+from tests.house.tree import ROOT, files
 
 FOLDER = ROOT / "packaging"
 (EASYCONFIG,) = (FOLDER / "easybuild").iterdir()
@@ -23,6 +23,14 @@ BUNDLES = {
 }
 """Modules of EasyBuild that bring libraries in versions of their own."""
 TOOLS = ROOT / ".venv-recipes/bin"
+
+
+def cloned(folder: Path) -> Path:
+    """The repository's files in this folder, as a person would clone it: nothing that was made from them."""
+    for path in files():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, folder / path)
+    return folder
 
 
 def tool(name: str) -> str:

@@ -19,8 +19,7 @@ import pytest
 import aiperf
 from aiperf.host.package_clash import DISTRIBUTION, PACKAGES
 from tests.house.tree import ROOT, files
-from tests.packaging.cloned import cloned
-from tests.packaging.recipes import interpreter, said, tool
+from tests.packaging.recipes import cloned, interpreter, said, tool
 from tests.packaging.test_metadata import PYTHONS
 
 pytestmark = [pytest.mark.recipes, pytest.mark.timeout(900)]

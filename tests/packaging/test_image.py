@@ -14,8 +14,7 @@ import pytest
 
 from launch.kubernetes import PORT, SSH_OPTIONS, WORKER
 from tests.house.tree import ROOT
-from tests.packaging.cloned import cloned
-from tests.packaging.recipes import DEFINITION, FOLDER, header, interpreter, lines, said, tool
+from tests.packaging.recipes import DEFINITION, FOLDER, cloned, header, interpreter, lines, said, tool
 
 pytestmark = [pytest.mark.recipes, pytest.mark.slow, pytest.mark.torch, pytest.mark.timeout(3000)]
 

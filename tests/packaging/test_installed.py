@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.errors import MissingExtra
 from tests.house.tree import ROOT
-from tests.packaging.cloned import cloned
+from tests.packaging.recipes import cloned
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

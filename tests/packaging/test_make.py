@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import ROOT
-from tests.packaging.cloned import cloned
+from tests.packaging.recipes import cloned
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

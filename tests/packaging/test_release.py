@@ -40,17 +40,13 @@ def test_the_lock_has_one_tested_version_of_all_that_a_run_requires(
     assert all(hashes for hashes in LOCKED.values())
 
 
-def test_a_lock_that_does_not_hold_is_said_line_by_line() -> None:
-    locked = {"a==1": frozenset("xy"), "b==1": frozenset("z"), "c==1": frozenset[str]()}
-    now = {"a==1": frozenset("xyz"), "b==1": frozenset("y"), "c==1": frozenset("x"), "d==2": frozenset("x")}
-    assert LOCKING["differences"](locked, now) == [
-        "d==2: is not in the lock",
-        "b==1: the index has no file with z",
-        "c==1: the index has no file with a hash",
-    ]
-    assert LOCKING["differences"]({"a==1": frozenset("x")}, {}) == [
-        "a==1: is no longer needed, or not under these markers"
-    ]
+def test_a_lock_that_does_not_hold_is_said_line_by_line(comes_to_what_was_read: ComesTo) -> None:
+    def differences(*pins: dict[str, str]) -> list[str]:
+        """Between the lock and the index, with hashes that are letters."""
+        locked, now = ({pin: frozenset(hashes) for pin, hashes in each.items()} for each in pins)
+        return [*LOCKING["differences"](locked, now)]
+
+    comes_to_what_was_read("refused_locks.txt", {"differences": differences})
 
 
 def test_no_file_names_the_host_of_a_package_index() -> None:

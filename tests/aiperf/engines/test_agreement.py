@@ -10,21 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aiperf.engines.agreement import (
-    BOUNDS,
-    FEW,
-    NUM_BATCHES,
-    Precise,
-    StepResult,
-    _compared,
-    _doubled,
-    _made,
-    _precise,
-    difference,
-    prepare_and_check,
-    prepare_only,
-    unchanged,
-)
+from aiperf.engines import agreement
+from aiperf.engines.agreement import BOUNDS, FEW, NUM_BATCHES, Precise, difference, prepare_and_check
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.fused import Fused
 from aiperf.engines.graphed import Graphed
@@ -90,7 +77,7 @@ def test_a_step_in_fp16_is_compared_although_its_gradients_overflow_at_first(sai
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
     eager = Engine(replace(passes_of(SEED, format="fp16"), scaler=scaler))
     batch = batch_of(SEED, 8)
-    assert not all(tensor.isfinite().all() for tensor in _made(eager, *batch)[1].values())
+    assert not all(tensor.isfinite().all() for tensor in agreement._made(eager, *batch)[1].values())
     assert difference(eager, Engine(eager.passes), *batch) == ""
     assert difference(eager, wrong_by(CHANGES[said])(eager.passes), *batch).startswith(said)
     _, reason = prepare_and_check(wrong_by(CHANGES[said]), eager, *batch, Solo())
@@ -98,21 +85,21 @@ def test_a_step_in_fp16_is_compared_although_its_gradients_overflow_at_first(sai
     assert scaler.get_scale() == 2.0**24
 
 
-def step_of(**gradients: Tensor) -> StepResult:
-    return torch.tensor(1.0), gradients
+def compared(expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+    """What is said of gradients, with a loss that is the same."""
+    step, other = (torch.tensor(1.0), expected), (torch.tensor(1.0), found)
+    return agreement._compared(1e-3, Precise(step), step, other)
 
 
 def test_a_small_tensor_is_not_hidden_by_a_large_one() -> None:
-    expected = step_of(large=torch.ones(10_000), small=torch.tensor([0.001]))  # together 100
-    found = step_of(large=torch.ones(10_000), small=torch.tensor([0.011]))
-    said = _compared(1e-3, Precise(expected), expected, found)
-    assert said.startswith("the gradient of small is 0.01 from")
+    large = torch.ones(10_000)  # together 100
+    expected, found = ({"large": large, "small": torch.tensor([each])} for each in (0.001, 0.011))
+    assert compared(expected, found).startswith("the gradient of small is 0.01 from")
 
 
 def test_what_each_tensor_may_be_off_all_together_may_not() -> None:
-    expected = step_of(one=torch.ones(100), other=torch.ones(100))
-    found = step_of(one=torch.ones(100) * 1.0015, other=torch.ones(100) * 1.0015)
-    assert _compared(1e-3, Precise(expected), expected, found).startswith("the gradient is 0.0212 from")
+    expected, found = ({"one": each, "other": each} for each in (torch.ones(100), torch.ones(100) * 1.0015))
+    assert compared(expected, found).startswith("the gradient is 0.0212 from")
 
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
@@ -123,14 +110,14 @@ def test_a_step_that_is_truer_than_the_eager_one_is_the_same(format: str) -> Non
 
     class Truer(Engine):
         def step(self, examples: Tensor, labels: Tensor) -> Tensor:
-            with _doubled(self.passes.network):
+            with agreement._doubled(self.passes.network):
                 return Engine(replace(self.passes, format="fp32")).step(examples.double(), labels)
 
     eager, batch = Engine(passes), batch_of(graph, 8)
-    true, rounded = (_made(engine, *batch) for engine in (Truer(passes), eager))
-    assert (_compared(BOUNDS[format], Precise(true), true, rounded) != "") == (format == "bf16")
+    true, rounded = (agreement._made(engine, *batch) for engine in (Truer(passes), eager))
+    assert (agreement._compared(BOUNDS[format], Precise(true), true, rounded) != "") == (format == "bf16")
     assert difference(eager, Truer(passes), *batch) == ""
-    precise = _precise(eager, *batch)
+    precise = agreement._precise(eager, *batch)
     assert precise is not None
     assert {gradient.dtype for gradient in precise.exact[1].values()} == {torch.float64}
 
@@ -184,15 +171,15 @@ def test_few_examples_show_what_rounding_may_do_to_a_whole_batch(seed: int) -> N
     the gradients of a tensor are half as large again is not."""
     graph = grown(seed, 12)
     eager, batch = grouped(graph, recording()), batch_of(graph, 4 * FEW)
-    precise, by_eager = _precise(eager, *batch), _made(eager, *batch)
+    precise, by_eager = agreement._precise(eager, *batch), agreement._made(eager, *batch)
     assert precise is not None
     assert precise.rounded is not None
-    with _doubled(eager.passes.network):
-        exact = _made(Engine(replace(eager.passes, format="fp32")), batch[0].double(), batch[1])
-    assert _compared(BOUNDS["bf16"], precise, by_eager, exact) == ""
+    with agreement._doubled(eager.passes.network):
+        exact = agreement._made(Engine(replace(eager.passes, format="fp32")), batch[0].double(), batch[1])
+    assert agreement._compared(BOUNDS["bf16"], precise, by_eager, exact) == ""
     largest = max(exact[1], key=lambda name: float(exact[1][name].norm()))
     wrong = exact[0], {**exact[1], largest: 1.5 * exact[1][largest]}
-    assert _compared(BOUNDS["bf16"], precise, by_eager, wrong) != ""
+    assert agreement._compared(BOUNDS["bf16"], precise, by_eager, wrong) != ""
 
 
 def test_the_eager_step_has_freed_its_memory_before_a_graph_takes_its_own() -> None:
@@ -227,7 +214,7 @@ def test_statistics_and_random_numbers_are_as_before() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    with expect_unchanged(passes) as before, unchanged(passes):
+    with expect_unchanged(passes) as before, agreement.unchanged(passes):
         torch.rand(7)
         Engine(passes).step(*batch_of(SEED, 4))
         tensors = passes.network.tensors().items()
@@ -245,7 +232,7 @@ def test_images_of_another_type_are_found_when_the_engine_is_made() -> None:
         ("bf16", "Unfit: fused steps read two tensors of one type, not bfloat16"),
     ):
         eager = Engine(passes_of(graph, format=format))
-        engine, reason = prepare_only(Fused, eager, *batch_of(graph, 4), Solo())
+        engine, reason = agreement.prepare_only(Fused, eager, *batch_of(graph, 4), Solo())
         assert reason.startswith(said)
         assert (engine is eager) == bool(said) == bool(reason)
 

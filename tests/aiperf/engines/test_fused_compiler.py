@@ -13,6 +13,7 @@ import pytest
 
 from aiperf.engines.fused import kernels
 from aiperf.engines.fused.kernels import NotBuilt, built
+from tests.tables import ComesTo
 
 COPIES = """#!/bin/sh
 if [ "$1" = --version ]; then echo compiler 1; exit; fi
@@ -114,19 +115,9 @@ def test_the_name_says_processor_flags_and_sources(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.skipif(kernels.platform.machine() != "x86_64", reason="x86 names")
-@pytest.mark.parametrize(
-    ("name", "value", "flags"),
-    [
-        ("ATEN_CPU_CAPABILITY", "default", ("-march=x86-64",)),
-        ("ATEN_CPU_CAPABILITY", "avx2", ("-march=native", "-mno-avx512f")),
-        ("ONEDNN_MAX_CPU_ISA", "SSE41", ("-march=x86-64", "-msse4.1")),
-        ("ONEDNN_MAX_CPU_ISA", "AVX2", ("-march=native", "-mno-avx512f")),
-    ],
-)
-def test_what_a_user_forbids_torch_is_not_used(name: str, value: str, flags: tuple[str, ...]) -> None:
-    assert kernels._processor_flags({name: value}) == flags
-    both = {"ONEDNN_MAX_CPU_ISA": "AVX2", name: value}
-    assert kernels._processor_flags(both) == flags  # the lower of the two
+def test_what_a_user_forbids_torch_is_not_used(comes_to_what_was_read: ComesTo) -> None:
+    """The lower of two limits counts."""
+    comes_to_what_was_read("forbidden.txt", {"flags": kernels._processor_flags})
 
 
 def test_a_compiler_of_blanks_is_the_usual_one(copies: dict[str, str], tmp_path: Path) -> None:

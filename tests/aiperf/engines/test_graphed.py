@@ -143,7 +143,6 @@ def test_the_fused_step_is_captured_and_no_other() -> None:
         assert made.count("Normalise") == sum(isinstance(node.layer, BatchNorm) for node in SEED.nodes)
         assert averaging is None or averaging.heard == len(list(passes.network.parameters()))
         assert passes.network.plan is plan
-    assert FusedGraphed.begins(wrapped=True) == WARM_UP_WRAPPED
 
 
 def noted(run: Callable[..., Any], made: list[str]) -> Callable[..., Any]:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from aiperf.config import TrainingConfig
 from aiperf.engines.agreement import difference
 from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine
@@ -56,7 +55,7 @@ def test_a_captured_step_of_text_is_the_eager_one(graph: Graph, format: str) -> 
 
 def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:
     """`training.step = auto`: layer norms have no fused step."""
-    timing = Timing(_chosen("auto"), 100, inf, Solo(), 0.1)
+    timing = Timing(replace(TRAINING, step="auto"), 100, inf, Solo(), 0.1)
     for name, own in (("llama", {"fused", "fused-graphed"}), ("gpt", set[str]())):
         found = measure_steps(recording(), RankWork(GRAPHS[name], "fp32", 4), FAST, timing)
         assert {name for name, time in found.items() if time.seconds > 0} == {"eager", "graphed", *own}
@@ -71,7 +70,3 @@ def test_a_compiled_step_of_text_is_the_eager_one() -> None:
     graph = llama((WINDOW,), 256, blocks=1, heads=2, groups=1, width=16, hidden=24)
     passes = passes_of(graph, format="fp32", label_smoothing=0.1)
     assert difference(Engine(passes), Compiled(passes), *examples(graph)) == ""
-
-
-def _chosen(step: str) -> TrainingConfig:
-    return replace(TRAINING, step=step)

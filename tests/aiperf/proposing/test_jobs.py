@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 
 from aiperf.config import Config, with_overrides
-from aiperf.journal.events import (
-    Began,
-    Closed,
-    Dispatched,
-    Ended,
-    Event,
-    GroupLost,
-    LegBegan,
-    Opened,
-    RankReady,
-)
+from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, GroupLost, Opened
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, InFlight, Jobs, OpenTrial
 from aiperf.tasks.images.tally import Classified
@@ -46,8 +36,7 @@ class Story:
         self.config = config or with_overrides(resolved_preset("digits"), overrides)
         self.replay = Replay()
         self.jobs = Jobs.of(self.config, residual(), self.replay)
-        run = told(Scene(groups=1))
-        self.tell(one(Opened, run), one(LegBegan, run), one(RankReady, run))
+        self.tell(*(event for _, event in told(Scene(groups=1))[:3]))  # a rank is ready
 
     def tell(self, *events: Event) -> None:
         for event in events:

@@ -45,10 +45,6 @@ def test_a_block_is_no_longer_than_asked_for_or_one_step(
     assert steps == left or (steps + 1) * step > longest * (1 - 1e-9)
 
 
-def test_a_segment_ends_after_its_seconds() -> None:
-    assert Pace().steps_of_block(0.0, 0.1, SEGMENT_SECONDS, 100) == VALIDATE_NOW
-
-
 def test_from_the_release_on_blocks_are_as_long_as_the_master_says() -> None:
     pace = Pace()
     pace.release(7.0, None, 12.0)
@@ -76,7 +72,8 @@ def test_the_closing_validation_has_the_longest_of_the_recent_ones_and_a_quarter
     comes_to_what_was_read("pace.txt", {"reserved": reserved, "block_seconds": block_seconds})
 
 
-def test_a_step_that_does_not_fit_is_not_begun() -> None:
+def test_a_segment_ends_after_its_seconds_and_a_step_that_does_not_fit_is_not_begun() -> None:
+    assert Pace().steps_of_block(0.0, 0.1, SEGMENT_SECONDS, 100) == VALIDATE_NOW
     pace = Pace(deadline=10.0, recent=[TimedValidation(1, 4.0)])
     steps = [pace.steps_of_block(at, 2.0, 0.0, 9) for at in (2.9, 3.0, 3.1, 5.1)]
     assert steps == [1, 1, CLOSE_NOW, CLOSE_NOW]

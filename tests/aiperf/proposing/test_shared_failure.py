@@ -26,9 +26,8 @@ def nan(trial: int, loss: str, steps: int) -> tuple[str, int, str, str]:
 
 IN_VALIDATION = ("2", 0, "a", "rank 0 on a: NotFinite: 7 of 9 bytes are predicted with a probability")
 NO_FILES = [
-    ("0", 0, "a", "rank 0 on a: DataError: /set/cat/a b.png: Too many open files; raise the limit"),
-    ("1", 0, "a", "rank 0 on a: DataError: /set/dog/c b.png: Too many open files; raise the limit"),
-    ("2", 0, "a", "rank 0 on a: DataError: /set/cat/d b.png: Too many open files; raise the limit"),
+    (str(trial), 0, "a", f"rank 0 on a: DataError: /set/{name}.png: Too many open files; raise the limit")
+    for trial, name in enumerate(("cat/a b", "dog/c b", "cat/d b"))
 ]
 
 

@@ -35,12 +35,11 @@ from tests.aiperf.engines.recording import Again, recording
 MADE = ("it was captured", "a capture that must fail was made")
 
 
-def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, put: Callable[..., None]) -> None:
     """Captured steps whose gradients have other strides, or other numbers, after they were checked."""
-    device = recording()
-    monkeypatch.setattr(engines, "bind", lambda kind, index: device)
-    monkeypatch.setattr(engines, "_cases", lambda *_: [engines.Case("seed", residual(), "fp32", 4)])
-    monkeypatch.setattr(engines, "prepare_and_check", lambda kind, eager, *_: (kind(eager.passes), ""))
+    device, case = recording(), engines.Case("seed", residual(), "fp32", 4)
+    put(engines, bind=lambda kind, index: device, _cases=lambda *_: [case])
+    put(engines, prepare_and_check=lambda kind, eager, *_: (kind(eager.passes), ""))
 
     def measured(changed: Callable[[Tensor], Tensor]) -> list[str]:
         class Changing(Engine):
@@ -53,7 +52,7 @@ def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, monkeypatch: 
                     parameter.grad = changed(parameter.grad)
                 return loss
 
-        monkeypatch.setattr(engines, "KINDS", {"graphed": Changing})
+        put(engines, KINDS={"graphed": Changing})
         faults: list[str] = engines.measure(setting)["faults"]
         return faults
 
@@ -68,11 +67,10 @@ def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, monkeypatch: 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_a_group_of_one_rank_makes_its_steps_and_several_fall_back_together(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
+    setting: Setting, put: Callable[..., None]
 ) -> None:
     """Two ranks, of which one cannot prepare an engine; and a device that has no second one."""
-    monkeypatch.setattr(group, "KINDS", {"eager": KINDS["eager"]})
-    monkeypatch.setattr(group, "SMALL_SECONDS", 0.01)
+    put(group, KINDS={"eager": KINDS["eager"]}, SMALL_SECONDS=0.01)
     found = group.measure(setting, "all")
     rows = {row["what"]: row for row in found["rows"]}
     assert (found["faults"], rows["ranks"]["found"], rows["backend"]["found"]) == ([], 2, "gloo")
@@ -82,8 +80,7 @@ def test_a_group_of_one_rank_makes_its_steps_and_several_fall_back_together(
     ]
     assert rows["eager: rate"]["ratio"] > 0
     assert rows["the group was left in"]["found"] < 10
-    monkeypatch.setattr(group, "bind", lambda kind, index: Cpu.bind(0))
-    monkeypatch.setattr(group, "count_devices", lambda kind: 1)
+    put(group, bind=lambda kind, index: Cpu.bind(0), count_devices=lambda kind: 1)
     alone = group.measure(Setting("cuda", setting.folder, 6.0), "all")
     assert alone["left_out"] == "a group of several ranks needs two devices, and 1 is visible"
 
@@ -94,16 +91,12 @@ def test_a_rank_that_hangs_is_a_fault(setting: Setting, monkeypatch: pytest.Monk
     assert (found, faults) == ([], ["rank 0 is not over after 0 s; see the part's log"])
 
 
-def test_memory_that_grows_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_grows_is_a_fault(setting: Setting, put: Callable[..., None]) -> None:
     """Captured steps and trials, with a driver that reports more memory from time to time."""
-    monkeypatch.setattr(replays, "bind", lambda kind, index: recording())
-    for name, value in {"SMALL_STEPS": 20, "SMALL_TRIALS": 4, "STEPS_OF_TRIAL": 1, "BATCH": 4}.items():
-        monkeypatch.setattr(replays, name, value)
+    put(replays, SMALL_STEPS=20, SMALL_TRIALS=4, STEPS_OF_TRIAL=1, BATCH=4, MOST_GROWTH=8)
     held = iter([*range(10), *(9 * step for step in range(10)), *(100 << 20 << step for step in range(4))])
-    monkeypatch.setattr(replays, "held_bytes", lambda device: next(held))
-    monkeypatch.setattr(replays, "MOST_GROWTH", 8)
-    monkeypatch.setattr(Setting, "is_small", False)
-    monkeypatch.setattr(Setting, "sized", lambda self, full, small: small)
+    put(replays, bind=lambda kind, index: recording(), held_bytes=lambda device: next(held))
+    put(Setting, is_small=False, sized=lambda self, full, small: small)
     found = replays.measure(setting)
     assert found["faults"] == [
         "memory grew by 0 MiB over the fused-graphed steps",
@@ -208,16 +201,12 @@ def test_memory_is_taken_but_for_what_is_to_be_left(monkeypatch: pytest.MonkeyPa
     assert total - sum(taken) == 1 << 20
 
 
-def test_choices_and_sizes_of_the_batch_are_timed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "resnet50", lambda input, classes: residual((3, 16, 16), 10))
-    monkeypatch.setattr(choices, "SMALL_SIDE", 16)
-    monkeypatch.setattr(choices, "SMALL_SECONDS", 0.02)
+def test_choices_and_sizes_of_the_batch_are_timed(setting: Setting, put: Callable[..., None]) -> None:
+    seed = residual((3, 16, 16), 10)
+    put(choices, resnet50=lambda input, classes: seed, SMALL_SIDE=16, SMALL_SECONDS=0.02)
     found = choices.measure(setting)
-    assert [row["what"] for row in found["rows"]] == [
-        choices.CHOICE,
-        "in fp32",
-        "contiguous images and weights",
-    ]
+    named = [row["what"] for row in found["rows"]]
+    assert named == [choices.CHOICE, "in fp32", "contiguous images and weights"]
     assert all(row["ratio"] > 0 for row in found["rows"])
     sizes = choices.measure_sizes(setting)
     assert [row["what"] for row in sizes["rows"]] == [

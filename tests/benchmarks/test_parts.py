@@ -5,9 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 
@@ -83,33 +83,35 @@ class WithSensors(Cpu):
 
 @pytest.mark.parametrize(("watts", "faults"), [(fake.WATTS, 0), (2 * fake.WATTS, 1)])
 def test_sensors_beside_the_vendors_tool(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watts: float, faults: int
+    setting: Setting,
+    monkeypatch: pytest.MonkeyPatch,
+    put: Callable[..., None],
+    watts: float,
+    faults: int,
 ) -> None:
     """NVML, nvidia-smi and the clock are stand-ins; work, readings and comparison are real."""
-    tool = tmp_path / "nvidia-smi"
+    folder, tool = setting.folder, setting.folder / "nvidia-smi"
     clock = fake.nvmlDeviceGetClockInfo(None, fake.NVML_CLOCK_SM)
-    tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\necho "{watts}, {clock}, 1, 61, 87, 102400"\n')
+    tool.write_text(f'#!/bin/sh\necho "$*" >> {folder}/asked\necho "{watts}, {clock}, 1, 61, 87, 102400"\n')
     tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    monkeypatch.setattr(sensors, "bind", lambda kind, index: WithSensors(0, "A device", 8 << 30))
     # Each look advances the clock, so that a busy machine makes as many readings. It is far ahead, so the
     # sensor has all the time to answer.
     ticks, began = count(), monotonic() + 3600
-    monkeypatch.setattr(sensors, "monotonic", lambda: began + next(ticks) / 4)
-    monkeypatch.setattr(sensors, "sleep", lambda seconds: None)
-    for name, value in {"WORK_SECONDS": 0.01, "SIDE": 256, "SETTLED": 1, "LOAD_SECONDS": 10.0}.items():
-        monkeypatch.setattr(sensors, name, value)
+    put(sensors, monotonic=lambda: began + next(ticks) / 4, sleep=lambda seconds: None)
+    put(sensors, bind=lambda kind, index: WithSensors(0, "A device", 8 << 30))
+    put(sensors, WORK_SECONDS=0.01, SIDE=256, SETTLED=1, LOAD_SECONDS=10.0)
     found = sensors.measure(setting)
     power = [row for row in found["rows"] if row["what"] == "power, at work"]
     assert [(row["found"], row["expected"]) for row in power] == [(fake.WATTS, watts)]
     assert [fault for fault in found["faults"] if fault.startswith("power")] == (
         [f"power_watts, at work: {fake.WATTS:.4g} here, {watts:.4g} by the vendor's tool"] * faults
     )
-    assert f"-i {fake.UUID}\n" in (tmp_path / "asked").read_text()
+    assert f"-i {fake.UUID}\n" in (folder / "asked").read_text()
     assert len(found["readings"]["at_work"]) > sensors.SETTLED
     part = {"state": "done", "began": "", "seconds": 1.0, "figures": found, "error": ""}
-    assert len(page(Measured(tmp_path, {}, {}, {"sensors": part})).splitlines()) > 15
+    assert len(page(Measured(folder, {}, {}, {"sensors": part})).splitlines()) > 15
 
 
 def test_a_machine_that_has_what_a_run_needs(setting: Setting) -> None:
@@ -233,11 +235,10 @@ def test_the_batch_is_halved_until_all_engines_have_room(monkeypatch: pytest.Mon
 
 @pytest.mark.slow
 def test_the_control_and_the_memory_of_a_step_are_measured(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
+    setting: Setting, put: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(control, "SMALL_ROUND_SECONDS", 0.1)
-    monkeypatch.setattr(control, "resnet50", lambda input, classes: residual((3, 32, 32), 10))
-    monkeypatch.setattr(memory, "resnet18", lambda input: residual((3, 32, 32)))
+    put(control, SMALL_ROUND_SECONDS=0.1, resnet50=lambda input, classes: residual((3, 32, 32), 10))
+    put(memory, resnet18=lambda input: residual((3, 32, 32)))
     for part, what in ((control, "eager: tensor OPS"), (memory, "digits' seed, 400 images, eager")):
         found = part.measure(setting)
         (row,) = (each for each in found["rows"] if each["what"] == what)
@@ -248,12 +249,11 @@ def test_the_control_and_the_memory_of_a_step_are_measured(
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_ceilings_a_run_and_its_overhead_are_measured(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, put: Callable[..., None]
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(ceilings, "SMALL_SECONDS", 1.0)
-    monkeypatch.setattr(loops, "SMALL_TRIALS", 1)
-    monkeypatch.setattr(loops, "SMALL_SECONDS", 0.1)
+    put(ceilings, SMALL_SECONDS=1.0)
+    put(loops, SMALL_TRIALS=1, SMALL_SECONDS=0.1)
     assert ceilings.measure(setting)["faults"] == []
     found = runs.measure(setting, "digits")
     assert (found["faults"], found["rows"][0]["found"]) == ([], "VALID, class smoke")

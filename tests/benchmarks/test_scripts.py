@@ -223,16 +223,11 @@ def test_the_programs_work_is_compared_with_bare_loops() -> None:
 @pytest.mark.torch
 def test_a_text_is_learned_by_the_program_and_by_a_loop_of_its_own(tmp_path: Path) -> None:
     text = tmp_path / "text"
-    text.write_bytes(bundled_text_of(20_000))
+    with lzma.open(ROOT / "aiperf/data/texts/python_docs.txt.xz") as bundled_text:
+        text.write_bytes(bundled_text.read(20_000))
     seed, mean = started("text.outside", text, "--repeats", 1, "--steps", 6).splitlines()
     assert shape(seed) == "seed #: program # nats per byte in # s, loop # in # s"
     assert shape(mean) == "mean difference # nats per byte; the program is # times as fast (medians)"
-
-
-def bundled_text_of(size: int) -> bytes:
-    packed = ROOT / "aiperf/data/texts/python_docs.txt.xz"
-    with lzma.open(packed) as file:
-        return file.read(size)
 
 
 @pytest.mark.parametrize("name", ["search.jsonl", "search_longer.jsonl"])
@@ -246,8 +241,7 @@ def test_the_page_of_searches_has_the_tables_of_its_runs(
 
 @pytest.mark.slow
 def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was measured is not measured again, other operations are not added to it, and a line that is cut
-    off is not counted."""
+    """What was measured is not measured again, and a line that is cut off is not counted."""
     results = tmp_path / "results"
     words = ["--data", "digits", "--arms", "evolution", "continued", "--seeds", "1", "--groups", "2"]
     search.main([*words, "--gops", "10", "--results", str(results)])
@@ -259,10 +253,6 @@ def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFi
     search.main([*words, "--gops", "10", "--results", str(results), "--figure", str(tmp_path / "figure.svg")])
     assert results.read_text("utf-8") == written
     assert "</svg>" in (tmp_path / "figure.svg").read_text("utf-8")
-    with pytest.raises(
-        SystemExit, match=r"evolution on digits, seed 1, was made with --gops 10, not 60; remedy: another"
-    ):
-        search.main([*words, "--gops", "60", "--results", str(results)])
     results.write_text(written[:-9], "utf-8")
     with pytest.raises(
         SystemExit, match=r"results, line 2: no result of this benchmark .*; remove the line$"

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from aiperf.engines.fused.triton_backend import InTriton
 from aiperf.engines.fused.triton_launch import WIDEST_ROW
+from tests.tables import ComesTo
 
 pytestmark = pytest.mark.triton
 
 
-def test_what_a_kernel_may_not_do() -> None:
+def test_what_a_kernel_may_not_do(comes_to_what_was_read: ComesTo) -> None:
+    """Within its bounds at first; then beyond one of them, or another kernel has other ones."""
     from benchmarks.triton_kernels import Footprint, Launch
 
-    tile = (("CHANNELS", 128), ("ROWS", 16), ("UNIT", 16))
-    launch = Launch("gate", (("images", "*bf16"), ("out", "*bf16")), ("images", "out"), tile, warps=4)
-    least = Footprint(registers=128, spilled=0, shared=8 * 1024, wide=4)
-    assert list(least.faults(launch, 32)) == []
-    assert list(replace(least, wide=2).faults(launch, 64)) == []
-    assert list(replace(least, wide=2).faults(replace(launch, aligned=("out",)), 32)) == []
-    worse = Footprint(registers=129, spilled=1, shared=8 * 1024 + 1, wide=3)
-    assert list(worse.faults(launch, 32)) == [
-        "spills",
-        "more than 128 registers",
-        "more than 8192 bytes of shared memory",
-        "narrow accesses",
-    ]
-    by_element = replace(launch, constants=(("CHANNELS", 2), ("ROWS", 1024), ("UNIT", 2)))
-    assert list(replace(worse, registers=200).faults(by_element, 32))[1:] == [
-        "more than 8192 bytes of shared memory"
-    ]
-    row = replace(launch, constants=(("CHANNELS", WIDEST_ROW), ("ROWS", 1), ("UNIT", 16)))
-    sums = replace(launch, constants=(("CHANNELS", 8), ("PARTS", 256)))
-    assert (row.most_shared, sums.most_shared) == (32 * 1024, 8 * 1024)
+    least = {"registers": 128, "spilled": 0, "shared": 8 * 1024, "wide": 4}
+
+    def launched(aligned: str = "images out", **tile: int) -> Launch:
+        constants = tuple((tile or {"CHANNELS": 128, "ROWS": 16, "UNIT": 16}).items())
+        pointers = (("images", "*bf16"), ("out", "*bf16"))
+        return Launch("gate", pointers, tuple(aligned.split()), constants, warps=4)
+
+    def faults(lanes: int = 32, launch: Launch | None = None, **found: int) -> list[str]:
+        return [*Footprint(**{**least, **found}).faults(launch or launched(), lanes)]
+
+    names = {"faults": faults, "launched": launched, "WIDEST_ROW": WIDEST_ROW}
+    comes_to_what_was_read("triton_faults.txt", names)
 
 
 def test_what_is_compiled() -> None:

@@ -12,10 +12,7 @@ from nas import layers
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import (
-    GELU,
-    AdaptiveAveragePool,
     Add,
-    AveragePool,
     BatchNorm,
     Conv2d,
     Dense,
@@ -24,9 +21,6 @@ from nas.layers import (
     GlobalPool,
     Layer,
     Linear,
-    MaxPool,
-    ReLU,
-    ReLU6,
 )
 from nas.products import element_operations, least_elements, least_products
 from nas.seeds import resnet50
@@ -63,17 +57,6 @@ def test_padding_and_what_an_algorithm_can_save_are_left_out(
     assert of_layer(side, Conv2d(3, kernel, stride)) == (int(2 * products), int(products))
 
 
-def test_of_unpadded_and_rectangular_kernels_too() -> None:
-    """4 x 4 windows of 3 x 3 taps; 6 rows of 6 windows of 7 taps, which are no fewer products than windows;
-    and windows of 2 x 2 side by side. A bias multiplies nothing."""
-    assert of_layer(6, Conv2d(3, padding=0, bias=True)) == (2 * 6 * 16 * 9 // 4, 6 * 16 * 9 // 4)
-    assert of_layer(6, Conv2d(3, (1, 7))) == (2 * 6 * 36, 6 * 36)
-    assert of_layer(6, Conv2d(3, 2, 2, padding=0)) == (2 * 6 * 36 // 4, 6 * 36 // 4)
-    # On images of one pixel all but one of the taps are padding, and with such a dilation all but one of two.
-    assert of_layer(1, Conv2d(3, 3)) == of_layer(1, Conv2d(3, 5)) == (2 * 2 * 3, 2 * 3)
-    assert of_layer(2, Conv2d(3, 3, dilation=3)) == (2 * 2 * 3, 2 * 3)
-
-
 @given(graphs() | texts())
 @settings(max_examples=40)
 def test_no_network_needs_more_than_is_counted(graph: Graph) -> None:
@@ -85,32 +68,10 @@ def test_no_network_needs_more_than_is_counted(graph: Graph) -> None:
     assert 0 <= evaluate <= element_operations(graph.cost.evaluate)
 
 
-@pytest.mark.parametrize(
-    ("layer", "least"),
-    [
-        # Of 36 elements for each of 2 channels, without weights above: a norm's gradient is of its weights.
-        (BatchNorm(), (8 * 72, 0)),
-        (ReLU(), (72, 72)),
-        (GELU(), (5 * 72, 5 * 72)),
-        (GlobalPool(), (70, 70)),
-        # Windows side by side; in a row of 6 windows of 3; with gaps; and of one element, which is copied.
-        (MaxPool(2, 2, padding=0), (72 - 18, 72 - 18)),
-        (MaxPool(3, 1), (72, 72)),
-        (AveragePool(2, 4, padding=0), (32 - 8, 32 - 8)),
-        (AveragePool(1, 2, padding=0), (0, 0)),
-        (AdaptiveAveragePool(12), (0, 0)),
-        (Conv2d(5, 3, bias=True), (0, 0)),
-    ],
-)
-def test_element_wise_work_that_no_library_does_without(layer: Layer, least: tuple[int, int]) -> None:
-    rest = (Flatten(), Dense(2)) if not isinstance(layer, GlobalPool) else (Dense(2),)
-    assert least_elements(chain(layer, *rest, input=(2, 6, 6))) == least
-
-
-def test_a_relu_of_a_relu_is_left_out() -> None:
-    """A compiler may do so, and then a row of them takes as long as one."""
-    relus = [ReLU()] * 3
-    assert least_elements(chain(*relus, ReLU6(), ReLU(), Flatten(), Dense(2), input=(2, 6, 6))) == (288, 288)
+def of_elements(*layers: Layer) -> tuple[int, int]:
+    """The bounds of element-wise work on 36 elements of each of 2 channels, without weights above."""
+    rest = (Flatten(), Dense(2)) if not isinstance(layers[-1], GlobalPool) else (Dense(2),)
+    return least_elements(chain(*layers, *rest, input=(2, 6, 6)))
 
 
 def test_a_norm_below_weights_has_a_gradient_of_its_input_and_a_tensor_added_to_itself_is_a_factor() -> None:
@@ -130,8 +91,10 @@ def choosing(experts: Layer) -> str:
     return chain(Embedding(7, 3), experts, Linear(7), input=(5,), head=NextSymbol()).counted_in_vain
 
 
-def test_what_is_counted_in_vain_is_named(comes_to_what_was_read: ComesTo) -> None:
-    comes_to_what_was_read("in_vain.txt", {**globals(), **vars(layers)})
+def test_what_no_library_does_without_and_what_is_counted_in_vain(comes_to_what_was_read: ComesTo) -> None:
+    """A bias multiplies nothing. A compiler may leave out a ReLU of a ReLU, and then a row of them takes as
+    long as one."""
+    comes_to_what_was_read("products.txt", {**globals(), **vars(layers)})
 
 
 def test_of_resnet_50_more_than_a_third_must_be_made() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from nas import bounded
 from nas.bounded import file_digest, lines, opened, read_bytes, read_text
+from tests.tables import ComesTo
 
 pytestmark = pytest.mark.timeout(60)  # the fault would be to wait for ever
 
@@ -21,36 +23,24 @@ def a_socket(path: Path) -> None:
         server.bind(str(path))
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (os.mkfifo, "it is a pipe, not a file"),
-        (Path.mkdir, "it is a directory, not a file"),
-        (a_socket, "it is a socket, not a file"),
-        (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a file"),
-        (lambda path: path.symlink_to("/nowhere"), "No such file or directory"),
-    ],
-)
-def test_what_is_no_file_is_not_opened(tmp_path: Path, make: Callable[[Path], object], told: str) -> None:
-    path = tmp_path / "it"
-    make(path)
-    for read in (opened, file_digest, *([read_bytes, read_text] if "pipe" not in told else [])):
-        with pytest.raises(OSError, match=told) as refused:
-            read(path)  # type: ignore[operator]
-        assert refused.value.strerror == told
+def a_link(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
 
 
-def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("grün")
-    assert read_text(path, 5) == "grün"
-    with pytest.raises(OSError, match="it has 5 bytes; the limit is 4"):
-        read_text(path, 4)
+def holding(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
 
 
-def test_of_a_file_without_a_size_no_more_is_read_than_its_bound() -> None:
-    with pytest.raises(OSError, match="it has more than 100 bytes, the limit"):
-        read_bytes(Path("/proc/self/status"), 100)
+def test_what_is_no_file_is_not_opened_and_a_file_is_read_up_to_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    def reading(make: Callable[[Path], object], read: Callable[..., object], *bound: int) -> object:
+        monkeypatch.chdir(tempfile.mkdtemp(dir=tmp_path))
+        make(Path("it"))
+        return read(Path("it"), *bound)
+
+    names = {"reading": reading, "file_digest": file_digest, "read_text": read_text}
+    comes_to_what_was_read("bounded.txt", {**globals(), **names})
 
 
 def test_a_pipe_is_read_to_its_end_or_its_bound(tmp_path: Path) -> None:

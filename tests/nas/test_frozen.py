@@ -91,12 +91,9 @@ def behaviour(made: Callable[[Any], Any], body: type, options: dict[str, bool]) 
     return [cls.__match_args__, texts, [one == other for one in objects for other in [*objects, 3]]]
 
 
-def copied(body: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(body).items() if name not in ("__dict__", "__weakref__")}
-
-
 def decorated(made: Callable[[Any], Any], body: type) -> Any:
-    return made(new_class(body.__name__, (), {}, lambda names: names.update(copied(body))))
+    names = {name: value for name, value in vars(body).items() if name not in ("__dict__", "__weakref__")}
+    return made(new_class(body.__name__, (), {}, lambda own: own.update(names)))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -56,17 +56,6 @@ def test_every_candidate_has_the_size_of_its_round(name: str) -> None:
         assert 4.0 <= size.graph.num_activations / seed.graph.num_activations <= 6.0
 
 
-def test_the_path_is_geometric_and_ends_in_the_bounds() -> None:
-    """Without growth, and where nothing is the least, they hold from the first round."""
-    path = [in_round(8.0, 10.0, BOUNDS, round_) for round_ in (1, 7, 13, 14, 1000)]
-    assert path[:2] == [pytest.approx((1.0, 1.25)), pytest.approx((8**0.5, 1.25 * 8**0.5))]
-    assert path[2:] == [(8.0, 10.0)] * 3
-    assert in_round(8.0, 8.5, BOUNDS, 7) == pytest.approx((8**0.5, 1.25 * 8**0.5)), "narrow at the end only"
-    assert in_round(8.0, 8.5, BOUNDS, 13) == (8.0, 8.5)
-    assert in_round(0.25, 4.0, BoundsConfig(), 1) == (0.25, 4.0)
-    assert in_round(0.0, 4.0, BOUNDS, 1) == (0.0, 4.0)
-
-
 def sized(operations: int, parameters: int, activations: int, layers: int) -> Size:
     """The size of a graph with these figures."""
     figures = {"operations": operations, "num_parameters": parameters, "num_activations": activations}
@@ -80,8 +69,14 @@ def placed(*figures: int) -> tuple[bool, bool]:
     return size.within(BOUNDS, seed, 99), size.below(BOUNDS, seed, 99)
 
 
-def test_it_may_be_smaller_on_its_way_but_never_larger(comes_to_what_was_read: ComesTo) -> None:
-    comes_to_what_was_read("sizes.txt", {"placed": placed})
+def bounds_in(round_: int, least: float, most: float, bounds: BoundsConfig = BOUNDS) -> tuple[float, ...]:
+    return tuple(round(each, 4) for each in in_round(least, most, bounds, round_))
+
+
+def test_a_size_may_be_smaller_on_its_way_but_never_larger(comes_to_what_was_read: ComesTo) -> None:
+    """The path of its bounds is geometric, and ends in them, narrow at the end only. Without growth, and
+    where nothing is the least, they hold from the first round."""
+    comes_to_what_was_read("sizes.txt", globals())
 
 
 def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:

@@ -60,9 +60,13 @@ class OnlyFirstStage(Widen):
         return cls(INNER[0], rng.randint(1, 8))
 
 
-def make(kind: type[Search] = Evolution, morph: Any = Widen, **options: Any) -> Search:
+def make(kind: type[Search] = Evolution, morph: Any = Widen, asked: int = 0, **options: Any) -> Search:
+    """A search that was asked for the first trials."""
     settings: dict[str, Any] = {"random_seed": 1, "bounds": BOUNDS, "population": 10, "mix": {morph: 1.0}}
-    return kind(residual(), **{**settings, **options})
+    search = kind(residual(), **{**settings, **options})
+    for number in range(asked):
+        search.ask(number, 1)
+    return search
 
 
 def observed(number: int, error: float = 0.5, schedule: int = 1000) -> Observation:
@@ -85,14 +89,13 @@ def dispatched(search: Search, number: int, *morphisms: Widen) -> Graph:
 
 def parents(kind: type[Search], errors: Mapping[int, float], times: int) -> Counter[int | None]:
     """Parents of the next candidate, counted over `times` random seeds."""
-    searches = (with_living(make(kind, random_seed=seed), errors) for seed in range(times))
-    return Counter(search.ask(max(errors) + 1, 1).parent for search in searches)
+    num = max(errors) + 1
+    searches = (told(make(kind, asked=num, random_seed=seed), errors) for seed in range(times))
+    return Counter(search.ask(num, 1).parent for search in searches)
 
 
-def with_living(search: Search, errors: Mapping[int, float]) -> Search:
-    """The search after its first trials were reported with these errors."""
-    for number in range(max(errors) + 1):
-        search.ask(number, 1)
+def told(search: Search, errors: Mapping[int, float]) -> Search:
+    """The search after these trials were reported with these errors."""
     for number, error in errors.items():
         search.tell(observed(number, error))
     return search
@@ -115,20 +118,11 @@ def test_trial_0_is_the_seed_and_the_next_are_its_children(kind: type[Search]) -
 
 
 def test_selection_starts_with_the_second_completed_trial() -> None:
-    search = make()
-    for number in range(4):
-        search.ask(number, 1)
+    search = make(asked=4)
     search.tell(observed(2, 0.1))
     assert search.ask(4, 1).parent is None
     search.tell(observed(1, 0.9))
     assert search.ask(5, 1).parent == 2
-
-
-@pytest.mark.parametrize(
-    ("population", "tournament"), [(2, 2), (4, 2), (14, 2), (15, 3), (100, 20), (125, 25), (512, 25)]
-)
-def test_tournament_is_a_fifth_of_the_population(population: int, tournament: int) -> None:
-    assert Evolution(residual(), 1, BOUNDS, population).tournament == tournament
 
 
 def test_the_worst_never_win_a_tournament_of_two_and_random_search_does_not_look_at_errors() -> None:
@@ -140,37 +134,19 @@ def test_the_worst_never_win_a_tournament_of_two_and_random_search_does_not_look
     assert min(drawn.values()) > 35
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ((3000, (1000, 0.30), (2000, 0.20), (3000, 0.05)), (1000, (500, 0.25), (1000, 0.28))),
-        # Early stopping does not shorten a schedule.
-        ((3000, (1000, 0.30), (2000, 0.31)), (3000, (1000, 0.40), (2000, 0.32), (3000, 0.10))),
-    ],
-)
-def test_errors_are_compared_at_the_shortest_schedule(first: Any, second: Any) -> None:
-    search = make()
-    for number in range(3):
-        search.ask(number, 1)
-    for number, (schedule, *errors) in enumerate((first, second), start=1):
-        search.tell(Observation(number, schedule, tuple(errors)))
-    assert search.ask(3, 1).parent == 2
+def chosen(kind: type[Search], *trials: tuple[int, tuple[tuple[int, float], ...]]) -> int | None:
+    """The parent after trials 1 and 2, each with its schedule and its errors."""
+    search = make(kind, asked=3)
+    for number, (schedule, errors) in enumerate(trials, start=1):
+        search.tell(Observation(number, schedule, errors))
+    return search.ask(3, 1).parent
 
 
-def test_final_compares_errors_as_the_trials_ended() -> None:
-    """The longer one was worse after as many examples as the shorter one had in all."""
-    search = make(Final)
-    for number in range(3):
-        search.ask(number, 1)
-    search.tell(Observation(1, 3000, ((1000, 0.4), (2000, 0.2), (3000, 0.25))))
-    search.tell(observed(2, 0.3))
-    assert search.ask(3, 1).parent == 1
-
-
-def test_an_error_within_a_time_is_the_last_one_seen() -> None:
-    whole = Observation(2, 3000, ((1000, 0.40), (2000, 0.32), (3000, 0.10)))
-    assert whole.error_within(2500) == 0.32
-    assert whole.error_within(10) == 0.40, "before the first validation the first one stands"
+def test_errors_are_compared_at_the_shortest_schedule_and_by_final_as_the_trials_ended(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    """Among as many as are a fifth of the population."""
+    comes_to_what_was_read("chosen.txt", globals() | {"Final": Final})
 
 
 @pytest.mark.parametrize("kind", SEARCHES.values())
@@ -202,9 +178,7 @@ def test_a_parent_without_a_legal_neighbour_is_passed_over() -> None:
     search.ask(0, 1)
     dispatched(search, 1, Widen(INNER[0], 20))
     dispatched(search, 2, Widen(INNER[1], 1))
-    search.tell(observed(1, 0.1))
-    search.tell(observed(2, 0.9))
-    assert search.ask(3, 1).parent == 2
+    assert told(search, {1: 0.1, 2: 0.9}).ask(3, 1).parent == 2
 
 
 class Huge(Widen):
@@ -216,7 +190,7 @@ class Huge(Widen):
 
 
 def test_where_the_likely_kinds_are_too_large_the_others_have_their_turn() -> None:
-    search = with_living(make(mix={Huge: 0.999, Widen: 0.001}), {0: 0.1, 1: 0.9})
+    search = told(make(mix={Huge: 0.999, Widen: 0.001}, asked=2), {0: 0.1, 1: 0.9})
     for number in range(2, 10):
         child = search.ask(number, 1)
         assert child.parent == 0
@@ -249,11 +223,7 @@ def test_a_space_without_anything_new_is_an_error_that_says_so() -> None:
 
 
 def test_the_oldest_completed_trial_dies() -> None:
-    search = make(population=3)
-    for number in range(6):
-        search.ask(number, 1)
-    for number in (2, 0, 1):
-        search.tell(observed(number))
+    search = told(make(population=3, asked=6), {2: 0.5, 0: 0.5, 1: 0.5})
     assert search.alive() == {0, 1, 2}
     search.tell(observed(4))
     assert search.alive() == {0, 1, 4}, "age counts from completion"
@@ -269,8 +239,7 @@ def test_weights_of_a_dead_parent_are_needed_until_its_child_ends() -> None:
     assert child.parent in (1, 2)
     for number in (4, 5):
         search.ask(number, 1)
-    search.tell(observed(4))
-    search.tell(observed(5))
+    told(search, {4: 0.5, 5: 0.5})
     assert {child.parent, 4, 5} <= search.alive()
     search.tell(observed(3))
     assert search.alive() == {5, 3}

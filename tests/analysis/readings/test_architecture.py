@@ -14,37 +14,11 @@ from nas.seeds import residual, resnet50
 from nas.text_seeds import TEXT_SEEDS
 from tests.nas.graphs import SAMPLES, graphs
 from tests.nas.text.samples import TEXT_SAMPLES, texts
+from tests.tables import ComesTo
 
 
 def seen(graph: Graph) -> Architecture:
     return architecture([(None, graph)])
-
-
-def test_resnet50_is_twelve_parts() -> None:
-    parts = seen(resnet50()).parts
-    stages = ((1, 3), (2, 4), (3, 6), (4, 3))
-    assert [(part.times, part.last) for part in parts] == [
-        *((1, "stem"), (1, "stem.pool")),
-        *(
-            each
-            for stage, depth in stages
-            for each in ((1, f"stage{stage}.block1"), (depth - 1, f"stage{stage}.block{depth}"))
-        ),
-        *((1, "pool"), (1, "classifier")),
-    ]
-    (block,) = parts[4].blocks
-    assert [(" ".join([unit.text, *unit.after]), unit.reads) for unit in block.units] == [
-        ("1×1 conv 128 batch norm ReLU", (None,)),
-        ("3×3 conv 128 /2 batch norm ReLU", (0,)),
-        ("1×1 conv 512 batch norm", (1,)),
-        ("1×1 conv 512 /2 batch norm", (None,)),
-        ("add ReLU", (2, 3)),
-    ]
-
-
-def test_blocks_of_a_transformer_repeat_in_pairs() -> None:
-    found = seen(TEXT_SEEDS["llama-4x128"]())
-    assert [(part.times, len(part.blocks)) for part in found.parts] == [(1, 1), (4, 2), (1, 1), (1, 1)]
 
 
 def trial(number: int, *morphisms: Any) -> Any:
@@ -75,14 +49,6 @@ def test_a_line_says_what_each_trial_changed() -> None:
     assert {touch.trial for name, touch in touched.items() if name not in gone} == {SEED}
 
 
-def test_a_block_that_was_changed_is_not_drawn_with_others() -> None:
-    seed = resnet50()
-    wider = Widen("stage3.block4.2.conv", 320, 0)
-    found = architecture([(None, seed), (trial(1, wider), wider.apply(seed))])
-    stage = [(part.times, part.blocks[0].name) for part in found.parts if "stage3" in part.last]
-    assert stage == [(1, "stage3.block1"), (2, "stage3.block2"), (1, "stage3.block4"), (2, "stage3.block5")]
-
-
 @settings(max_examples=60, deadline=None)
 @given(graphs() | texts())
 def test_any_network(graph: Graph) -> None:
@@ -98,13 +64,22 @@ def test_any_network(graph: Graph) -> None:
         assert {*range(len(block.units) - 1)} <= read_inside, "what no node reads would be the output"
 
 
-def test_words_tell_layers_apart() -> None:
+def parts(graph: Graph, *line: tuple[Any, Graph]) -> str:
+    """How often each part repeats, the first of its blocks, and of how many the last one is the last."""
+    found = architecture([(None, graph), *line]).parts
+    return ", ".join(
+        f"{part.times} × {part.blocks[0].name} ({len(part.blocks)}, {part.last})" for part in found
+    )
+
+
+def units(block: Any) -> list[tuple[str, tuple[int | None, ...]]]:
+    return [(" ".join([unit.text, *unit.after]), unit.reads) for unit in block.units]
+
+
+def test_equal_blocks_are_one_part_and_words_tell_layers_apart(comes_to_what_was_read: ComesTo) -> None:
+    """Blocks of a transformer repeat in pairs; one that was changed is not drawn with others."""
     layers = {layer for layer, _ in [*SAMPLES.values(), *TEXT_SAMPLES.values()]}
     assert all(words(layer) for layer in layers)
-    assert words(SAMPLES["conv, rectangular"][0]) == "1×3 conv 8 /2×1"
-    assert words(SAMPLES["conv, groups"][0]) == "3×3 conv 8 in 2 groups /2"
-    assert words(TEXT_SAMPLES["experts"][0]) == "experts 2 of 5, 6"
-    assert words(TEXT_SAMPLES["attention, grouped"][0]) == "attention 6 heads, 2 groups"
-    assert words(SAMPLES["dropout"][0]) == "dropout 0.25"
-    assert words(SAMPLES["hard-swish"][0]) == "hard swish"
-    assert words(TEXT_SAMPLES["squared ReLU"][0]) == "SquaredReLU"
+    wider = Widen("stage3.block4.2.conv", 320, 0)
+    names = {"changed": (trial(1, wider), wider.apply(resnet50())), "TEXT_SEEDS": TEXT_SEEDS, "words": words}
+    comes_to_what_was_read("architecture.txt", globals() | names)

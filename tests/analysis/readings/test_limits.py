@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aiperf.errors import AiperfError
 from aiperf.journal.columns import Worked
 from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.measurements import mean_ceiling
@@ -54,29 +53,19 @@ MACHINE = Machine(
 LIMITS = Limits("a device", "bf16", 1e14, 1e12)
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "peak.json"
-    path.write_text(machine_json(MACHINE))
-    assert read_limits(path, ("bf16", "fp16")) == Limits("NVIDIA H200", "bf16", 7.9e14, 4.2e12)
-    assert read_limits(path, ("fp32",)).ops_per_second == 5.1e13
-    path.write_text(machine_json(replace(MACHINE, products=(Record("fp16", 4096, Rate(1e14, 9e13, 0.0)),))))
-    assert read_limits(path, ("bf16", "fp16")).format == "fp16"  # where a device has no other of 16 bits
-    with pytest.raises(AiperfError, match=r"peak.json: fp32 was not measured, only fp16; see --bytes"):
-        read_limits(path, ("fp32",))
-
-
-def test_what_is_no_such_file_is_refused(
+def test_what_was_written_is_read_and_what_is_no_such_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("peak.json")
 
-    def read(text: str | None) -> Limits:
+    def read(text: str | None, formats: tuple[str, ...] = ("bf16", "fp16")) -> Limits:
         if text is not None:
             path.write_text(text)
-        return read_limits(path, ("bf16", "fp16"))
+        return read_limits(path, formats)
 
-    comes_to_what_was_read("refused_limits.txt", {**globals(), "read": read, "math": math})
+    names = {"read": read, "machine_json": machine_json, "math": math}
+    comes_to_what_was_read("read_limits.txt", {**globals(), **names})
 
 
 def test_the_limits_of_a_run_are_the_median_of_its_ranks() -> None:

@@ -60,17 +60,6 @@ def sampled(
             file.write(json.dumps(line) + "\n")
 
 
-def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
-    """Power is integrated by the trapezoid rule if there is no counter."""
-    power = [100.0, 300.0, 200.0, 400.0, 100.0, 100.0]
-    sampled(files, {at: {"power_watts": watts} for at, watts in enumerate(power)})
-    found = read_usage(files, run_between(START + 0.5, START + 4.5, START - 3))
-    # Half of the first and of the last second, and all in between.
-    by_hand = 0.5 * (200 + 300) / 2 + (300 + 200) / 2 + (200 + 400) / 2 + (400 + 100) / 2 + 0.5 * 100
-    assert found.joules == pytest.approx(by_hand)
-    assert not found.devices[0].by_counter
-
-
 @pytest.mark.parametrize(
     "second", [("node2", "other"), ("node1", "other"), ("node2", DEVICE), ("node1", DEVICE)]
 )
@@ -93,10 +82,11 @@ def test_a_run_that_goes_on_elsewhere_has_the_energy_of_both_legs(
     assert found.devices[0].throttled_seconds is None, "who never said so is not said to be free"
 
 
-def test_a_counter_is_believed_where_the_power_agrees_and_nothing_is_made_up(
+def test_energy_is_that_of_the_samples_and_a_counter_is_believed_where_the_power_agrees(
     tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    """The second die of a device is in the figure of the first: of an MI250 it is 0 W beside that of both."""
+    """Without a counter power is integrated by the trapezoid rule, in the span by the clock of the host. The
+    second die of a device is in the figure of the first: of an MI250 it is 0 W beside that of both."""
     folders = (tmp_path / f"{number}" for number in itertools.count())
 
     def joules(
@@ -110,6 +100,15 @@ def test_a_counter_is_believed_where_the_power_agrees_and_nothing_is_made_up(
         found = read_usage(files, run_between(START + 5, START + 25, START - 3))
         return found.joules and round(found.joules, 3), found.missing
 
+    def summed(
+        readings: dict[float, dict[str, float]], began: float, ended: float, offset: float = 0.0
+    ) -> tuple[float | None, bool]:
+        """Of these readings between two of their seconds; and whether by a counter."""
+        (files := RunFiles(next(folders))).directory.mkdir()
+        sampled(files, readings)
+        found = read_usage(files, run_between(START + began, START + ended, START - 3, offset))
+        return found.joules and round(found.joules, 3), found.devices[0].by_counter
+
     def dies(**watts: float) -> tuple[float | None, str]:
         (files := RunFiles(next(folders))).directory.mkdir()
         run, moment = Replay(), datetime.fromtimestamp(START, timezone.utc).isoformat(timespec="milliseconds")
@@ -122,7 +121,7 @@ def test_a_counter_is_believed_where_the_power_agrees_and_nothing_is_made_up(
         found = read_usage(files, run)
         return found.joules and round(found.joules, 3), found.missing
 
-    comes_to_what_was_read("usage.txt", {"joules": joules, "dies": dies})
+    comes_to_what_was_read("usage.txt", {"joules": joules, "summed": summed, "dies": dies, "START": START})
 
 
 def test_each_leg_of_a_run_has_its_own_count(files: RunFiles) -> None:
@@ -131,16 +130,3 @@ def test_each_leg_of_a_run_has_its_own_count(files: RunFiles) -> None:
     two = run_between(START + 1, START + 13, START - 3)
     add_leg(two, START + 16, START + 28, START + 14, ON_IT)
     assert read_usage(files, two).joules == pytest.approx(200 * 24)
-
-
-def test_the_span_is_on_the_clock_of_the_host(files: RunFiles) -> None:
-    """It is 0.8 s ahead of the master's, and its device drew more from second to second."""
-    sampled(files, {0.8 + at: {"power_watts": 10.0 * at} for at in range(30)})
-    run = run_between(START + 5, START + 25, START - 3, offset=0.8)
-    assert read_usage(files, run).joules == pytest.approx(10 * (25**2 - 5**2) / 2)
-
-
-def test_a_reading_that_came_late_counts_where_it_came(files: RunFiles) -> None:
-    for at, late in enumerate([0.4, 0.0, 0.3, 0.0, 0.0, 0.2]):
-        sampled(files, {at: {"wall_seconds": START + at + late, "energy_joules": 300.0 * at}})
-    assert read_usage(files, run_between(START + 0.4, START + 4.0, START - 3)).joules == pytest.approx(1200)

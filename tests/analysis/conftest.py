@@ -24,12 +24,6 @@ def judged(run: RunFiles) -> Judged:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without their figures, where something else is tried: drawing is most of the work."""
-    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
-
-
-@pytest.fixture
 def copied(run: RunFiles, tmp_path: Path) -> RunFiles:
     """The same run in a directory of the test's own."""
     files = RunFiles(tmp_path / "four-groups")

@@ -1,4 +1,4 @@
-"""A person at the keyboard."""
+"""A person at the keyboard, who need not wait for figures."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ class Typed:
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     return Typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without their figures, where something else is tried: drawing is most of the work."""
+    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))

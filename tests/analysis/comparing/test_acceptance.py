@@ -18,7 +18,6 @@ from aiperf.errors import ConfigError
 from aiperf.journal.events import ControlMeasured, Event
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.reports import Coupled, Fabric, FabricNode, Rung, TimedAllReduce
-from aiperf.wording import rate
 from analysis.comparing.acceptance import (
     Acceptance,
     Criteria,
@@ -65,42 +64,6 @@ def by_criterion(found: Acceptance) -> dict[str, list[Judgement]]:
     for each in found.judgements:
         answers.setdefault(each.criterion, []).append(each)
     return answers
-
-
-def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) -> None:
-    rates = sorted(run.score.ops_per_second for run in good)
-    spread = (rates[2] - rates[0]) / rates[1]
-    asked = Criteria(
-        runs=3,
-        min_ops_per_second=rates[1],
-        max_spread=1.01 * spread,
-        max_error=0.99,
-        min_mfu=1e-9,
-        min_control_examples_per_second=1.0,
-        min_ops_per_joule=1.0,
-        min_node_control=0.5,
-        no_slow_ranks=True,
-    )
-    found = accept(asked, good)
-    assert found.passed, acceptance_text(found)
-    assert {criterion: len(each) for criterion, each in by_criterion(found).items()} == {
-        "runs": 1,
-        "max_spread": 1,
-        "min_ops_per_second": 1,
-        "min_mfu": 1,
-        "min_control_examples_per_second": 1,
-        "min_ops_per_joule": 1,
-        "max_error": 3,
-        "min_node_control": 12,
-        "no_slow_ranks": 3,
-    }
-    (middle,) = by_criterion(found)["min_ops_per_second"]
-    assert (middle.run, middle.measured) == ("median of 3 runs", rate(rates[1]))
-    stricter = replace(
-        asked, min_ops_per_second=1.001 * rates[1], max_spread=0.99 * spread, ranked=True, runs=4
-    )
-    wrong = [each.criterion for each in accept(stricter, good).judgements if not each.passed]
-    assert sorted(wrong) == ["max_spread", "min_ops_per_second", *["ranked"] * 3, "runs"]
 
 
 def test_a_slow_node_does_not_hide_behind_a_leg_without_a_span(tmp_path: Path) -> None:
@@ -195,9 +158,9 @@ def test_what_is_not_known_does_not_pass_and_earlier_runs_are_those_of_the_same_
     monkeypatch: pytest.MonkeyPatch,
     comes_to_what_was_read: ComesTo,
 ) -> None:
-    """The control is of examples and of one size; a text's figure elsewhere is of bytes. The same seed twice
-    is no repetition, but ranked runs have no other. What is not VALID or of another size is refused, and is
-    no history."""
+    """Each criterion is held against what was measured. The control is of examples and of one size; a text's
+    figure elsewhere is of bytes. The same seed twice is no repetition, but ranked runs have no other. What is
+    not VALID or of another size is refused, and is no history."""
     words = {True: "passed", False: "failed", None: "unknown"}
 
     def answers(runs: list[Judged], /, *history: Judged, **asked: Any) -> list[str] | str:
@@ -215,14 +178,9 @@ def test_what_is_not_known_does_not_pass_and_earlier_runs_are_those_of_the_same_
     def before(run: Judged, runs: list[Judged], num: int) -> list[str]:
         return [each.replay.opened.run_id for each in earlier(run, runs, num)]
 
-    names = {
-        "answers": answers,
-        "joined": joined,
-        "before": before,
-        "changes": changes,
-        "good": good,
-        "days": days,
-    }
+    rates = sorted(run.score.ops_per_second for run in good)
+    names: dict[str, object] = {"answers": answers, "joined": joined, "before": before, "changes": changes}
+    names |= {"good": good, "days": days, "rates": rates}
     comes_to_what_was_read("answers.txt", {**globals(), **others, **names})
 
 

@@ -127,36 +127,29 @@ def test_a_difference_is_chance_as_far_as_runs_of_one_configuration_differ(
             compare(judged, other, wrong)
 
 
-def test_ceilings_are_compared_with_equal_threads(
+def test_ceilings_are_compared_with_equal_threads_and_reported_with_each(
     judged: Judged, other: Judged, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """Each rank has products by number of threads, of which the first was used."""
 
+    def measure(run: Judged, ranks: list[Mapping[str, float]]) -> None:
+        ceilings = {}
+        for rank, timed in enumerate(ranks, 1):
+            rates = {count: Rate(fastest, fastest, 0.0) for count, fastest in timed.items()}
+            used = next(iter(rates))
+            kept = rates[used], rates[used]
+            ceiling = Ceiling(rank, "node1", "a CPU", "bf16", 512, *kept, threads=int(used))
+            ceilings[rank] = replace(ceiling, thread_products=rates if len(rates) > 1 else {})
+        monkeypatch.setattr(run.replay.leg, "ceilings", ceilings)
+
     def compared(*runs: list[Mapping[str, float]]) -> Sequence[str]:
         for run, ranks in zip((judged, other), runs):
-            ceilings = {}
-            for rank, timed in enumerate(ranks, 1):
-                rates = {count: Rate(fastest, fastest, 0.0) for count, fastest in timed.items()}
-                used = next(iter(rates))
-                kept = rates[used], rates[used]
-                ceiling = Ceiling(rank, "node1", "a CPU", "bf16", 512, *kept, threads=int(used))
-                ceilings[rank] = replace(ceiling, thread_products=rates if len(rates) > 1 else {})
-            monkeypatch.setattr(run.replay.leg, "ceilings", ceilings)
+            measure(run, ranks)
         (found,) = [row for row in compare(judged, other).score.rows if row[0] == "ceiling of products"]
         return found[1:]
 
-    comes_to_what_was_read("compared_ceilings.txt", {"compared": compared})
+    def reported(**timed: float) -> str:
+        measure(judged, [{count.removeprefix("with_"): rate for count, rate in timed.items()}])
+        return threads_text(judged.replay)
 
-
-def test_the_report_names_the_ceiling_with_each_number_of_threads(
-    judged: Judged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates = {str(count): Rate(count * 1e11, count * 1e11, 0.0) for count in (1, 2, 12)}
-    one = Ceiling(1, "node1", "a CPU", "bf16", 512, rates["2"], rates["2"], threads=2)
-    for thread_products, text in (
-        (rates, "100.0 GOPS with 1 thread, 200.0 GOPS with 2 threads, 1.200 TOPS with 12 threads"),
-        ({}, ""),
-    ):
-        ceilings = {1: replace(one, thread_products=thread_products)}
-        monkeypatch.setattr(judged.replay.leg, "ceilings", ceilings)
-        assert threads_text(judged.replay) == text
+    comes_to_what_was_read("compared_ceilings.txt", {"compared": compared, "reported": reported})

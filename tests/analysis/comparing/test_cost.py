@@ -207,16 +207,13 @@ def test_the_terminal_shows_it(runs: list[Judged]) -> None:
 
 def test_carbon_is_that_of_one_level_and_only_by_an_intensity_that_was_given(runs: list[Judged]) -> None:
     """72 kJ are 20 Wh. Of the nodes nobody measured anything, and the devices' energy does not stand in."""
-    devices = whole_table(cost([runs[0]], 0.5, None, Level.L0, carbon=400.0))
-    assert (devices.columns[-2:], devices.rows[0][-2:]) == (
-        ("energy, devices only", "CO2e, devices only"),
-        ["72.00 kJ", "8 g"],
-    )
-    nodes = whole_table(cost([runs[0]], 0.5, None, Level.L1, carbon=400.0))
-    assert (nodes.columns[-2:], nodes.rows[0][-2:]) == (
-        ("energy, nodes", "CO2e, nodes"),
-        ["unknown", "unknown"],
-    )
+
+    def told(level: Level) -> list[tuple[str, str]]:
+        table = whole_table(cost([runs[0]], 0.5, None, level, carbon=400.0))
+        return [*zip(table.columns, table.rows[0])][-2:]
+
+    assert told(Level.L0) == [("energy, devices only", "72.00 kJ"), ("CO2e, devices only", "8 g")]
+    assert told(Level.L1) == [("energy, nodes", "unknown"), ("CO2e, nodes", "unknown")]
     assert "CO2e, L0" not in whole_table(cost([runs[0]], 0.5, None)).columns
     several = cost_table(cost(runs, 0.5, None, carbon=400.0))
     assert {len(row) for row in several.rows} == {len(several.columns)}

@@ -141,10 +141,9 @@ def test_the_words_are_those_of_the_rules() -> None:
 
 
 def test_a_validation_that_was_kept_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is too long for a glance, with more operations and the findings of an honest one."""
-    typed = Typed(monkeypatch, capsys)
     machine = Machine(1, 8, device_ops_per_second=2e12)
     honest = examine(write_run(tmp_path / "honest", resized(IMAGENET, 5.0), machine))
     lines = [(line.t, line.event) for line in read_journal(honest.files.journal)]
@@ -164,14 +163,7 @@ def enlarged(event: Event) -> Event:
     return replace(event, forward=tuple(4 * number for number in event.forward))
 
 
-def test_the_command_writes_it(
-    imagenet: Judged,
-    judged: Judged,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    typed = Typed(monkeypatch, capsys)
+def test_the_command_writes_it(imagenet: Judged, judged: Judged, typed: Typed, tmp_path: Path) -> None:
     words = [*["export", "--mllog", "--mlperf", "resnet", "--organization"], "Example University"]
     words += ["--platform", "Testbed", "--status", "onprem"]
     assert typed(*words, imagenet.files.directory, "-o", tmp_path / "log") == 0

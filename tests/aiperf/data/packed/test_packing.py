@@ -106,9 +106,9 @@ def test_what_will_be_done_is_said_before(source: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_again_packs_nothing_and_another_set_is_refused(
-    source: Path, done: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: Path, done: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, typed = {path: path.stat().st_mtime_ns for path in done.iterdir()}, Typed(monkeypatch, capsys)
+    before = {path: path.stat().st_mtime_ns for path in done.iterdir()}
     assert typed("data", "pack", source, done, "--size", SIDE) == 0
     assert typed.out == f"{done}: already holds these images; `aiperf-hpc data verify` checks them\n"
     assert {path: path.stat().st_mtime_ns for path in done.iterdir()} == before

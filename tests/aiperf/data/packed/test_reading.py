@@ -205,10 +205,8 @@ def test_a_folder_whose_files_may_not_be_looked_at_is_refused(
         look(Path(config.path))
 
 
-def test_verify_names_the_damaged_shards(
-    config: DataConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, typed = Path(config.path), Typed(monkeypatch, capsys)
+def test_verify_names_the_damaged_shards(config: DataConfig, typed: Typed) -> None:
+    folder = Path(config.path)
     assert typed("data", "verify", folder) == 0
     assert typed.out.startswith(f"{folder}: OK, 51 of 51 images verified, ")
     shard = folder / "train-00000.shard"

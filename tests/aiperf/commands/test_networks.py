@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnxruntime
@@ -42,9 +43,7 @@ def test_both_files_answer_as_the_journal_says(typed: Typed, tmp_path: Path) -> 
 def test_without_the_data_a_line_says_that_prepare_is_missing(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(run: object) -> None:
-        raise DataError("/data is not a folder")
-
+    refuse = Mock(side_effect=DataError("/data is not a folder"))
     monkeypatch.setattr("aiperf.training.found_network.preparation_of", refuse)
     assert typed("graph", RUN, "--torch", tmp_path / "best.py") == 0
     assert typed.err == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from aiperf.data.decode import check_file, decode, decode_whole, header, random_box
+from aiperf.data.decode import check_file, decode, decode_whole, random_box
 from aiperf.data.resident import Augmentation, augmentation
-from aiperf.os_error import MORE_MEMORY
 from tests.aiperf.data.sets import pictures, refused_by
+from tests.tables import ComesTo
 
 SIDES = st.integers(1, 4000)
 
@@ -105,50 +106,27 @@ def test_bytes_after_the_end_of_a_picture_do_no_harm(tmp_path: Path) -> None:
     check_file(file)
 
 
-def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.jpg"
-    picture(200, 150).save(whole)
-    deep = tmp_path / "deep.png"
-    Image.fromarray(np.zeros((9, 9), np.uint16)).save(deep)
-    text, half, gif = (tmp_path / name for name in ("text.jpg", "half.jpg", "gif.jpg"))
-    text.write_text("no picture")
-    half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    picture(9, 9).save(gif, format="GIF")
-    (empty := tmp_path / "empty.jpg").touch()
-    told = {
-        text: "is neither a JPEG nor a PNG file",
-        gif: "is neither a JPEG nor a PNG file",
-        empty: "is empty",
-        deep: "not a readable JPEG or PNG (ValueError: its pixels are of mode I;16, not 8 bits per channel)",
-        half: "not a readable JPEG or PNG (OSError: image file is truncated (24 bytes not processed))",
-    }
-    for file, reason in told.items():
-        assert refused_by(check_file, file) == f"{file}: {reason}; replace or remove it"
-
-
-CANNOT_IMPORT = ImportError("cannot import name 'Image' from 'PIL'")
-AGAIN = "install it again: pip install --force-reinstall Pillow"
-
-
-@pytest.mark.parametrize(
-    ("raised", "expected"),
-    [
-        (FileNotFoundError(errno.ENOENT, "No such file"), "{}: No such file; put it back"),
-        (MemoryError(), f"{{}}: there is not enough memory to decode it; {MORE_MEMORY}"),
-        (CANNOT_IMPORT, f"Pillow cannot be used (ImportError: {CANNOT_IMPORT}); {AGAIN}"),
-    ],
-)
-def test_a_file_is_not_blamed_for_what_lies_outside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: str
+def test_what_cannot_be_decoded_is_refused_and_is_not_blamed_for_what_lies_outside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    picture(9, 9).save(file := tmp_path / "whole.png")
+    monkeypatch.chdir(tmp_path)
+    picture(200, 150).save("whole.jpg")
+    Image.fromarray(np.zeros((9, 9), np.uint16)).save("deep.png")
+    Path("text.jpg").write_text("no picture")
+    Path("half.jpg").write_bytes((whole := Path("whole.jpg").read_bytes())[: len(whole) // 2])
+    picture(9, 9).save("gif.jpg", format="GIF")
+    Path("empty.jpg").touch()
 
-    def refuse(*_: object, **__: object) -> None:
-        raise raised
+    def refused(name: str) -> str:
+        return refused_by(check_file, Path(name))
 
-    monkeypatch.setattr(Image, "open", refuse)
-    assert refused_by(header, file) == expected.format(file)
-    assert refused_by(decode_whole, str(file), 3, 8) == expected.format(file)
+    def not_blamed(raised: Exception) -> set[str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(Image, "open", Mock(side_effect=raised))
+            return {refused("whole.jpg"), refused_by(decode_whole, "whole.jpg", 3, 8)}
+
+    names = {"refused": refused, "not_blamed": not_blamed, "errno": errno}
+    comes_to_what_was_read("refused_pictures.txt", names)
 
 
 def test_a_palette_with_transparency_is_shown_as_its_colours(tmp_path: Path) -> None:
@@ -183,14 +161,5 @@ def test_a_block_is_moved_as_each_image_would_be(how: Augmentation, channels: in
     assert len({shown.numpy().tobytes() for shown in expected}) > 5
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "expected"),
-    [
-        ("none", 32, Augmentation()),
-        ("shift", 64, Augmentation(4)),
-        ("shift", 8, Augmentation(1)),
-        ("crop-flip", 28, Augmentation(4, flip=True)),
-    ],
-)
-def test_the_border_is_in_proportion_to_the_image(name: str, size: int, expected: Augmentation) -> None:
-    assert augmentation(name, size) == expected
+def test_the_border_is_in_proportion_to_the_image(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("augmentations.txt", {"augmentation": augmentation})

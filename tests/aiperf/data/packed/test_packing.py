@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -246,9 +247,6 @@ def test_a_packing_that_was_planned_earlier_leaves_a_finished_set_alone(source: 
 def test_a_file_system_without_locks_is_told_as_such(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     with pytest.raises(DataError, match=r"\.lock: cannot be locked \(Function not implemented\); use"):
         packed(source, tmp_path / "packed")

@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -184,10 +185,7 @@ def test_maps_are_not_counted_as_memory_that_may_be_written(written: DataConfig)
 
 
 def test_a_shard_that_cannot_be_mapped_is_told(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOMEM, "why")
-
-    monkeypatch.setattr(mmap, "mmap", refuse)
+    monkeypatch.setattr(mmap, "mmap", Mock(side_effect=OSError(errno.ENOMEM, "why")))
     with pytest.raises(DataError, match=r"train-00000.shard: why; request more memory"):
         load(config, CPU, 1)
 
@@ -196,11 +194,8 @@ def test_a_folder_whose_files_may_not_be_looked_at_is_refused(
     config: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its names may be read and nothing else; the superuser of the tests may do both."""
-
-    def refuse(path: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "exists", refuse)
+    refused = PermissionError(errno.EACCES, "Permission denied", config.path)
+    monkeypatch.setattr(Path, "exists", Mock(side_effect=refused))
     with pytest.raises(DataError, match=f"^{config.path}: Permission denied; make it readable"):
         look(Path(config.path))
 
@@ -304,11 +299,7 @@ def test_a_whole_staged_set_is_read_without_a_lock(
 ) -> None:
     """It may be readable only."""
     load(staged, CPU, 1)
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EACCES, "Permission denied")))
     assert len(load(staged, CPU, 1).manifest)
 
 

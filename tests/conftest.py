@@ -109,6 +109,13 @@ def _is_first(item: pytest.Item, is_pure: bool) -> bool:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the test, in which it is: paths in messages are relative."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def as_it_was_read(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compares a text with the whole of a file beside the test, which a person has read. To accept new texts:
     `pytest --accept FILE`; read what it wrote before you commit it."""

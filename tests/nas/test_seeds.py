@@ -108,9 +108,8 @@ def of_file(content: bytes) -> Graph:
 
 
 def test_other_examples_names_and_files_are_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+    here: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("TEXT").write_text(json.dumps(graph_to_json(llama_4x128((32,)))))
     Path("IMAGES").write_text(json.dumps(graph_to_json(residual((3, 28, 28), 7))))
     comes_to_what_was_read("refused_seeds.txt", globals())

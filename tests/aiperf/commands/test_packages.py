@@ -120,10 +120,7 @@ def test_weights_that_are_not_there_are_not_packed(
 KEY = "0123456789abcdef" * 4
 
 
-def test_a_bad_register_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_bad_register_is_one_line(here: Path, comes_to_what_was_read: ComesTo) -> None:
     path = Path("register")
 
     def read(text: str | bytes | None) -> object:

@@ -44,12 +44,9 @@ def described(typed: Typed, run: RunFiles, tmp_path: Path) -> Path:
     return tmp_path / "system.json"
 
 
-def test_a_report_takes_name_and_price_from_the_site_file(
-    typed: Typed, run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_report_takes_name_and_price_from_the_site_file(typed: Typed, run: RunFiles, here: Path) -> None:
     site = 'name = "Cluster X"\nowner = "Example University"\nprice = "30EUR/node-hour"\n'
-    (tmp_path / "site.toml").write_text(site)
+    (here / "site.toml").write_text(site)
     assert typed("report", run.directory) == 0
     assert typed.out == f"{run.report}\n"
     page = run.report.read_text()

@@ -61,10 +61,9 @@ FROM_FILE = with_overrides(SCENE.config, {"seed_architecture": "seed.json"})
 
 
 def test_settings_that_differ_are_said_and_what_cannot_be_the_same_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+    here: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """A seed file must be here and the same, the search installed, and the job long enough."""
-    monkeypatch.chdir(tmp_path)
 
     def like(
         given: dict[str, Any],

@@ -71,10 +71,9 @@ def test_wrong_input_is_one_line_with_the_remedy(
     ],
 )
 def test_without_a_library_what_trains_or_measures_says_which_extra_it_needs(
-    words: str, library: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, library: str, typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, library, None)  # it cannot be found
     assert typed(*words.split()) == (2 if words.startswith("validate") else 1)  # 2: nothing was validated
     assert typed.err == f"aiperf-hpc: {library} is not installed; remedy: {installation('run')}\n"
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []

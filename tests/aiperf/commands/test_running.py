@@ -97,13 +97,10 @@ def test_a_lock_of_another_host_ages_by_the_clock_of_the_file_server(
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
 
 
-def test_a_folder_of_images_is_found_again_from_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_images_is_found_again_from_everywhere(here: Path) -> None:
     """Told relative to where the run began; it may be resumed elsewhere, and nothing in it be edited."""
-    monkeypatch.chdir(tmp_path)
     context = run.make_context("run", ["--preset", "ranked", "--data", "images"])
-    assert take_request(dict(context.params)).config().data.path == str(tmp_path / "images")
+    assert take_request(dict(context.params)).config().data.path == str(here / "images")
 
 
 def test_images_of_ones_own_need_one_option_and_contradict_what_is_stated(

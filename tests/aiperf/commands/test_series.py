@@ -101,12 +101,9 @@ def test_a_series_stops_goes_on_and_ends_with_its_spread(
         assert typed.err.count("\n") == 1
 
 
-def test_one_seed_and_the_settings_of_another_run(
-    started: Codes, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_seed_and_the_settings_of_another_run(started: Codes, typed: Typed, here: Path) -> None:
     """Simulated ones, as pretended ones, end with a code of their own."""
-    monkeypatch.chdir(tmp_path)
-    like = write_run(tmp_path / "like", told(Scene(groups=1, changes=(("random_seed", 5),)))).directory
+    like = write_run(here / "like", told(Scene(groups=1, changes=(("random_seed", 5),)))).directory
     commands = started([4, 75])
     options = ("--like", like, "--batch-size", 32, "--repeats", 2, "--same-seed", "--pretend", "laptop")
     assert typed("run", *options) == 75

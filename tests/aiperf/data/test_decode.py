@@ -107,9 +107,8 @@ def test_bytes_after_the_end_of_a_picture_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_decoded_is_refused_and_is_not_blamed_for_what_lies_outside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+    here: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     picture(200, 150).save("whole.jpg")
     Image.fromarray(np.zeros((9, 9), np.uint16)).save("deep.png")
     Path("text.jpg").write_text("no picture")

@@ -54,9 +54,8 @@ LIMITS = Limits("a device", "bf16", 1e14, 1e12)
 
 
 def test_what_was_written_is_read_and_what_is_no_such_file_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+    here: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     path = Path("peak.json")
 
     def read(text: str | None, formats: tuple[str, ...] = ("bf16", "fp16")) -> Limits:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from aiperf.journal.events import LegEnded, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.wire.reports import Processor
@@ -46,11 +44,8 @@ def kind(*processors: Processor | None) -> str:
     return kind_of_machine(replayed(each(RankReady, lambda e: within(e, processor=next(ready)))(TIMED)))
 
 
-def test_what_is_usual_is_said_where_it_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
-) -> None:
+def test_what_is_usual_is_said_where_it_is_known(here: Path, comes_to_what_was_read: ComesTo) -> None:
     """A kind of machine is what bounds its speed."""
-    monkeypatch.chdir(tmp_path)
 
     def usual(text: str, run: Replay = RUN) -> str:
         Path("references.toml").write_text(text)
@@ -59,7 +54,6 @@ def test_what_is_usual_is_said_where_it_is_known(
     comes_to_what_was_read("references.txt", {**globals(), "usual": usual})
 
 
-def test_the_references_of_the_program_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_references_of_the_program_can_be_read(here: Path) -> None:
     assert all(each.commit and each.date and each.conditions for each in references())
     assert usual_text(RUN) == ""

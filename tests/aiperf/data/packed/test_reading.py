@@ -235,14 +235,9 @@ def edited(edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]
 
 
 def test_what_cannot_be_read_is_refused(
-    folders: DataConfig,
-    refused: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    comes_to_what_was_read: ComesTo,
+    folders: DataConfig, refused: Callable[..., str], here: Path, comes_to_what_was_read: ComesTo
 ) -> None:
     """The disk is not blamed for a shard that the source lacks."""
-    monkeypatch.chdir(tmp_path)
     comes_to_what_was_read("refused_packed.txt", {**globals(), "refused": refused, "folders": folders})
 
 

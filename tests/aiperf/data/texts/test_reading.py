@@ -115,12 +115,9 @@ def bind_socket(path: Path) -> None:
     bound.close()
 
 
-def test_what_is_no_text_is_refused_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
-) -> None:
+def test_what_is_no_text_is_refused_in_a_line(here: Path, comes_to_what_was_read: ComesTo) -> None:
     """Nothing there, a broken link, an empty file or folder, a link that leads round, compressed files, and
     what is no file, alone and within a folder."""
-    monkeypatch.chdir(tmp_path)
     for folder in ("folder", "loop", "with-pipe", "with-socket", "with-device"):
         Path(folder).mkdir()
     Path("folder/.hidden").write_text("words")

@@ -11,17 +11,7 @@ from hypothesis import given, settings
 from nas import layers
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
-from nas.layers import (
-    Add,
-    BatchNorm,
-    Conv2d,
-    Dense,
-    Embedding,
-    Flatten,
-    GlobalPool,
-    Layer,
-    Linear,
-)
+from nas.layers import Add, BatchNorm, Conv2d, Dense, Embedding, Flatten, GlobalPool, Layer, Linear
 from nas.products import element_operations, least_elements, least_products
 from nas.seeds import resnet50
 from tests.nas.graphs import chain, graphs

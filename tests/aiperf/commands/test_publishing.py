@@ -111,9 +111,6 @@ def test_a_package_is_made_signed_validated_and_ranked(
     assert typed("key", tmp_path / "site.key", "--show") == 0
     public = typed.out.strip()
     assert line == f"{public} Example University\n"
-    for words in (("absent.key", "--show"), ("other.key", "--site", " ")):
-        assert typed("key", tmp_path / words[0], *words[1:]) == 1
-        assert not (tmp_path / words[0]).exists()
     options = ("--system", described, "--address", "a@example.org", "--key", tmp_path / "site.key")
     assert typed("package", run.directory, "-o", package, *options) == 0
     assert typed("validate", package) == 0

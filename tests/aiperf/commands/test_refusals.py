@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import installation
+from nas.layers import Concat, Conv2d, GlobalPool
+from nas.record import graph_to_json
 from tests.aiperf.commands.typed import Typed
 from tests.house.tree import ROOT
 from tests.journals import Scene, told, write_run
+from tests.nas.graphs import wired
 from tests.tables import ComesTo
 
 RUNNING = (
@@ -31,6 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (found / "wrong.toml").write_text("speed = 1")
     (found / "part.toml").write_text("seed_architecture = 'resnet18'\n[training]\nbatch_size = 8")
     (found / "meter.csv").write_text("time,watts\n2020-01-01T00:00:00Z,100\n2020-01-01T01:00:00Z,100\n")
+    (found / "deep.toml").write_text("a." * 10_000 + "a = 1\n")
+    for name, first in {"weightless": [Concat(), *["input"] * 10], "padded": [Conv2d(10, 69)]}.items():
+        graph = wired({"first": first, "pool": [GlobalPool()]}, 1, 32, 32)
+        (found / f"{name}.json").write_text(json.dumps(graph_to_json(graph)))
     (found / "images" / "cats").mkdir(parents=True)
     (found / "images" / "cats" / "1.JPG").touch()
     return found

@@ -22,10 +22,7 @@ from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.trial import Trial
-from nas.graph import Graph, Node
-from nas.layers import Concat, Conv2d, GlobalPool
 from nas.morphisms import EnlargeKernel
-from nas.record import graph_to_json
 from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.sets import write_idx
@@ -245,24 +242,3 @@ def test_both_ways_to_go_on_answer_alike_and_take_no_other_options(
         return code, re.sub("keys: .*", "keys: …", answer[2].replace(run, "RUN"))
 
     comes_to_what_was_read("resumed.txt", {**vars(events), **globals(), "resumed": resumed})
-
-
-@pytest.mark.parametrize(
-    ("node", "says"),
-    [
-        (Node("first", Concat(), ("input",) * 10), "own.json' has no weights to train"),
-        (
-            Node("first", Conv2d(10, 69), ("input",)),
-            "the kernel of first has 69 taps along 32 pixels; nobody computes most of what is counted of it",
-        ),
-    ],
-    ids=["without weights", "mostly padding"],
-)
-def test_a_seed_that_no_run_may_have_is_refused_before_it(
-    node: Node, says: str, typed: Typed, tmp_path: Path
-) -> None:
-    path, nodes = tmp_path / "own.json", (node, Node("pool", GlobalPool(), ("first",)))
-    path.write_text(json.dumps(graph_to_json(Graph((1, 32, 32), nodes))), encoding="utf-8")
-    assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
-    assert says in typed.err
-    assert not (tmp_path / "run").exists()

@@ -154,11 +154,6 @@ def test_what_cannot_be_repeated_is_refused(
     started: Codes, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = started([])
-    assert typed("run", "--same-seed") == 2
-    assert "--same-seed is only for --repeats" in typed.err
-    assert typed("run", "--repeats", 0) == 2
-    assert typed("run", "--repeats", 2, "--set", "random_seed=first") == 1
-    assert "random_seed" in typed.err
     monkeypatch.setattr(series, "job_seconds_left", lambda environment, now: 3600.0)
     assert typed("run", "--repeats", 2, "--directory", tmp_path / "run") == 1
     assert typed.err == (

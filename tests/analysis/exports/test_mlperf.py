@@ -171,7 +171,3 @@ def test_the_command_writes_it(imagenet: Judged, judged: Judged, typed: Typed, t
     assert typed(*words, judged.files.directory) == 1
     assert typed.err.startswith("aiperf-hpc: ")
     assert typed.err.count("\n") == 1
-    assert typed("export", "--csv", "--mlperf", "resnet", imagenet.files.directory) == 2
-    assert "--mlperf is only for --mllog" in typed.err
-    assert typed("export", "--mllog", "--status", "onprem", imagenet.files.directory) == 2
-    assert "--status is only for --mlperf" in typed.err

@@ -103,6 +103,20 @@ class Draft:
         return Graph(input, tuple(self.nodes), head=head)
 
 
+@dataclass
+class Drawn:
+    """Nodes that are drawn, each with the shape that it puts out."""
+
+    shapes: dict[str, Shape]
+    nodes: list[Node] = field(default_factory=list)
+
+    def put(self, layer: Layer, *inputs: str) -> str:
+        name = f"part{len(self.nodes) % 3}.{type(layer).__name__}.{len(self.nodes)}"
+        self.shapes[name] = layer.shape(*[self.shapes[read] for read in inputs])
+        self.nodes.append(Node(name, layer, inputs))
+        return name
+
+
 def wired(rows: Mapping[str, Iterable[Any]], *input: int, head: Head = Classes()) -> Graph:  # noqa: B008
     """Each row has a layer and what it reads: the one before unless told otherwise."""
     draft = Draft()
@@ -147,15 +161,8 @@ def grouped(classes: int = 20, side: int = 24) -> Graph:
 def graphs(draw: st.DrawFn, groups: bool = True) -> Graph:
     """Any graph of up to a dozen layers with every kind of layer, fork and join."""
     sides = st.integers(3, 8)
-    shapes: dict[str, Shape] = {INPUT: (draw(st.integers(1, 4)), draw(sides), draw(sides))}
-    nodes: list[Node] = []
-
-    def put(layer: Layer, *inputs: str) -> str:
-        name = f"part{len(nodes) % 3}.{type(layer).__name__}.{len(nodes)}"
-        shapes[name] = layer.shape(*[shapes[read] for read in inputs])
-        nodes.append(Node(name, layer, inputs))
-        return name
-
+    drawn = Drawn({INPUT: (draw(st.integers(1, 4)), draw(sides), draw(sides))})
+    put, shapes, nodes = drawn.put, drawn.shapes, drawn.nodes
     simple = st.one_of(
         st.builds(
             Conv2d,

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aiperf.commands.serve import LivePage, address, make_server
+from aiperf.commands.serve import LivePage, address
 from aiperf.journal.run_files import RunFiles
+from tests.aiperf.commands.test_serving import TOKEN, served
 from tests.analysis.pages.shown import Shown
 from tests.analysis.pages.test_pages import SCREENSHOTS
 
-TOKEN = "the-token-of-this-test"
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
-
-
-@contextmanager
-def served(files: RunFiles) -> Iterator[str]:
-    with make_server(LivePage(files), 0, TOKEN) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield address(server, TOKEN)
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @dataclass
@@ -60,17 +46,18 @@ def growing(run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> G
 @pytest.fixture
 def opened(growing: Growing, show: Callable[..., Shown]) -> Iterator[Callable[..., Shown]]:
     """Opens the page of that run; in the end nothing but the page may have been asked for."""
-    with served(growing.files) as address:
+    with served(LivePage(growing.files)) as server:
+        url = address(server, TOKEN)
         shown: list[Shown] = []
 
         def page(**context: Any) -> Shown:
-            shown.append(show(address, **context))
+            shown.append(show(url, **context))
             return shown[-1]
 
         yield page
         for one in shown:
             one.page.goto("about:blank")  # before the server goes
-            assert set(one.requests) <= {address, "about:blank"}
+            assert set(one.requests) <= {url, "about:blank"}
             one.requests.clear()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from nas.graph import INPUT, Graph, Node
+from nas.graph import INPUT, Graph
 from nas.head import NextSymbol
 from nas.layers import (
     GELU,
@@ -24,6 +24,7 @@ from nas.layers import (
     SiLU,
     SquaredReLU,
 )
+from tests.nas.graphs import Drawn
 
 TEXT = (5, 12)
 
@@ -58,21 +59,12 @@ WEIGHTLESS = [
 def texts(draw: st.DrawFn, dropout: bool = True) -> Graph:
     """Any network of up to a dozen layers of sequences, with forks and joins."""
     positions = draw(st.integers(1, 9))
-    nodes: list[Node] = []
-    shapes: dict[str, Shape] = {INPUT: (positions,)}
-
-    def put(layer: Layer, *inputs: str) -> str:
-        name = f"part{len(nodes) % 3}.{type(layer).__name__}.{len(nodes)}"
-        shapes[name] = layer.shape(*[shapes[read] for read in inputs])
-        nodes.append(Node(name, layer, inputs))
-        return name
+    drawn = Drawn({INPUT: (positions,)})
+    put, shapes, nodes = drawn.put, drawn.shapes, drawn.nodes
 
     def attend(name: str) -> str:
-        groups, more, width = (
-            draw(st.integers(1, 3)),
-            draw(st.integers(1, 3)),
-            draw(st.sampled_from([1, 2, 4])),
-        )
+        groups, more = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+        width = draw(st.sampled_from([1, 2, 4]))
         layer = Attention(
             groups * more,
             groups,

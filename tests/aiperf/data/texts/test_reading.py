@@ -77,13 +77,8 @@ def test_of_a_folder_only_texts_are_read_and_each_once(tmp_path: Path) -> None:
         "5 of 17 files; 1 hidden file, 2 hidden folders, 3 editors' backups, 2 links to what is read "
         "already, 4 compressed files, 2 binary files left out"
     )
-    assert load(TextData("text", 1, 2, 256, path=str(write_long(held))), CPU, 1).note == text.note
-
-
-def write_long(folder: Path) -> Path:
-    """Makes its first text long enough for windows."""
-    (folder / "b.txt").write_bytes(b"b" * 1000)
-    return folder
+    (held / "b.txt").write_bytes(b"b" * 1000)  # long enough for windows
+    assert load(TextData("text", 1, 2, 256, path=str(held)), CPU, 1).note == text.note
 
 
 def test_a_binary_file_is_read_as_it_is_and_noted(tmp_path: Path) -> None:

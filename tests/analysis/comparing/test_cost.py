@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -16,7 +17,7 @@ from aiperf.journal.file import read_journal
 from aiperf.wire.trial import State
 from aiperf.wording import percent
 from analysis.comparing.comparison import table_text
-from analysis.comparing.cost import REACHED, RunCost, cost, cost_table, cost_text, whole_table
+from analysis.comparing.cost import RunCost, cost, cost_table, cost_text, whole_table
 from analysis.comparing.spread import median, olympic, variation
 from analysis.pages.comparisons import cost_html
 from analysis.pages.figures.cost import cost_pictures
@@ -189,34 +190,14 @@ def test_epochs_are_those_of_all_networks_until_then(runs: list[Judged]) -> None
     assert epochs == pytest.approx(expected)
 
 
-def test_the_terminal_shows_it(runs: list[Judged]) -> None:
+def test_the_terminal_shows_it(runs: list[Judged], as_it_was_read: Callable[[str, str], None]) -> None:
+    """Carbon is that of one level, by an intensity that was given: 72 kJ are 20 Wh. Of the nodes nobody
+    measured anything, and the devices' energy does not stand in."""
     study = cost([runs[0]], 0.5, PRICE)
-    assert cost_text(study) == [
-        "An error of 50.00 % was reached.",
-        REACHED,
-        "Price: 12.5 USD per node-hour.",
-        "These journals do not name the master's node: it is taken to be one of those with ranks.",
-    ]
-    (row,) = whole_table(study).rows
-    examples = sum(v.segment.train_examples for a in runs[0].replay.attempts for v in a.validations)
-    epochs = f"{examples / 45_000:.4g}"
-    assert row == ["seed-1", "2", "4", epochs, "1:00", "0.01667", "0.03333", "0.4167", "72.00 kJ"]
-    (line,) = table_text(cost_table(study)).splitlines()[1:]
-    assert line.split()[:4] == ["seed-1", "1", "trial", "0"]
-
-
-def test_carbon_is_that_of_one_level_and_only_by_an_intensity_that_was_given(runs: list[Judged]) -> None:
-    """72 kJ are 20 Wh. Of the nodes nobody measured anything, and the devices' energy does not stand in."""
-
-    def told(level: Level) -> list[tuple[str, str]]:
-        table = whole_table(cost([runs[0]], 0.5, None, level, carbon=400.0))
-        return [*zip(table.columns, table.rows[0])][-2:]
-
-    assert told(Level.L0) == [("energy, devices only", "72.00 kJ"), ("CO2e, devices only", "8 g")]
-    assert told(Level.L1) == [("energy, nodes", "unknown"), ("CO2e, nodes", "unknown")]
-    assert "CO2e, L0" not in whole_table(cost([runs[0]], 0.5, None)).columns
-    several = cost_table(cost(runs, 0.5, None, carbon=400.0))
-    assert {len(row) for row in several.rows} == {len(several.columns)}
+    levels = (whole_table(cost([runs[0]], 0.5, None, level, carbon=400.0)) for level in (Level.L0, Level.L1))
+    tables = whole_table(study), cost_table(study), *levels, cost_table(cost(runs, 0.5, None, carbon=400.0))
+    texts = ["\n".join(cost_text(study)), *map(table_text, tables)]
+    as_it_was_read("\n\n".join(texts) + "\n", "cost.txt")
 
 
 def test_the_page_shows_each_run_over_time_and_over_money(runs: list[Judged]) -> None:

@@ -146,7 +146,9 @@ def in_format(event: Event, format_: str) -> Event:
     return event
 
 
-def test_the_journal_says_what_was_chosen_and_at_which_size(tmp_path: Path) -> None:
+def test_the_journal_says_what_was_chosen_and_at_which_size(
+    tmp_path: Path, as_it_was_read: Callable[[str, str], None]
+) -> None:
     def slower(event: Event) -> Event:
         """With another engine, and the control of smaller images."""
         if isinstance(event, ControlMeasured):
@@ -154,21 +156,9 @@ def test_the_journal_says_what_was_chosen_and_at_which_size(tmp_path: Path) -> N
         return within(event, engine="fused") if isinstance(event, Began) else event
 
     later, first = made(tmp_path / "later", 2, slower), made(tmp_path / "first", 1)
-    found = spread([later, first])
-    assert found.kind == "simulated, 0.1 minutes, 1 device"
-    assert [(run.random_seed, run.choices) for run in found.runs] == [
-        (2, "bf16, fused steps"),
-        (1, "bf16, eager steps"),
-    ]
-    assert found.control == "which the runs have at no size in common"
-    assert found.known("control_per_second") == []
-    assert found.known("ceiling_ops_per_second") == pytest.approx([7.5e14 + 1] * 2)
-    assert found.known("error") == [run.score.quality.error for run in (later, first) if run.score.quality]
-    again = spread([first, made(tmp_path / "again", 3)])
-    assert again.control == "images/s, ResNet-50 v1.5 at 224²"
-    assert again.known("control_per_second") == [101.0, 101.0]
-    recorded = examine(RunFiles(RECORDED / "groups"))
-    assert _choices(recorded) == "fp32, 1 thread, eager steps, 2 legs"
+    spreads = spread([later, first]), spread([first, made(tmp_path / "again", 3)])
+    as_it_was_read("\n".join(map(spread_text, spreads)), "chosen.txt")
+    assert _choices(examine(RunFiles(RECORDED / "groups"))) == "fp32, 1 thread, eager steps, 2 legs"
 
 
 def test_only_whole_runs_of_one_configuration_make_a_spread(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from analysis.readings.judgement import examine
 from analysis.readings.telemetry import records
+from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 
 GIB = 1 << 30
@@ -87,3 +88,10 @@ def test_a_line_of_telemetry_without_end_is_passed_over(run: RunFiles) -> None:
     path.unlink()
     os.mkfifo(path)
     assert list(records(path)) == [None]
+
+
+def test_a_key_of_ten_thousand_parts_is_not_taken_apart(typed: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("a." * 10_000 + "a = 1\n")
+    assert typed("run", "--dry-run", "--preset", path) == 1
+    assert typed.err == f"aiperf-hpc: {path}: line 1 has more than 1000 dots\n"

@@ -35,7 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (found / "wrong.toml").write_text("speed = 1")
     (found / "part.toml").write_text("seed_architecture = 'resnet18'\n[training]\nbatch_size = 8")
     (found / "meter.csv").write_text("time,watts\n2020-01-01T00:00:00Z,100\n2020-01-01T01:00:00Z,100\n")
-    (found / "deep.toml").write_text("a." * 10_000 + "a = 1\n")
     for name, first in {"weightless": [Concat(), *["input"] * 10], "padded": [Conv2d(10, 69)]}.items():
         graph = wired({"first": first, "pool": [GlobalPool()]}, 1, 32, 32)
         (found / f"{name}.json").write_text(json.dumps(graph_to_json(graph)))

@@ -103,7 +103,7 @@ def test_energy_is_that_of_the_samples_and_a_counter_is_believed_where_the_power
     def summed(
         readings: dict[float, dict[str, float]], began: float, ended: float, offset: float = 0.0
     ) -> tuple[float | None, bool]:
-        """Of these readings between two of their seconds; and whether by a counter."""
+        """Energy of these readings between two of their seconds; and whether by a counter."""
         (files := RunFiles(next(folders))).directory.mkdir()
         sampled(files, readings)
         found = read_usage(files, run_between(START + began, START + ended, START - 3, offset))

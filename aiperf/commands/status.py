@@ -42,7 +42,8 @@ def list_runs(directory: Path, as_json: bool) -> int:
         click.echo(runs_json(listed), nl=False)
     elif listed:
         click.echo(runs_text(listed))
-        say_next("report", runs[-1])
+        if readable := [run for run, each in zip(runs, listed) if not each.problem]:
+            say_next("report", readable[-1])
     else:
         click.echo(f"no run in {directory}; `aiperf-hpc run` makes one")
     return int(any(each.problem for each in listed))

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.mpi.jobs import MPICH, OPEN_MPI, Mpi
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where the run of the test is written."""
+    return tmp_path / "run"
 
 
 @pytest.fixture(params=[OPEN_MPI, MPICH], ids=["openmpi", "mpich"], scope="session")

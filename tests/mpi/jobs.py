@@ -58,6 +58,12 @@ MPICH = Mpi("mpich", Path(os.environ.get("AIPERF_MPICH", ROOT / ".venv-mpich")) 
 FAULT_TOLERANT = ("--with-ft", "ulfm")
 
 
+def tiny(directory: Path, minutes: float, *more: object, preset: Path = TINY) -> list[object]:
+    """The words of a run of a tiny preset; with 0 minutes only its number of trials ends it."""
+    limit = ["--minutes", minutes] if minutes else ["--set", "limits.minutes=0"]
+    return ["run", "--preset", preset, "--directory", directory, *limit, *more]
+
+
 @dataclass
 class Job:
     """A launcher and all that it started."""
@@ -88,6 +94,14 @@ class Job:
             last = self.journal().splitlines()[-3:]
             raise AssertionError(f"no end in {seconds} s; {self.text()}; {last}") from None
 
+    def gone(self, seconds: float = 30.0) -> float:
+        """Waits until no process of the job is left; the seconds that it took."""
+        began = time.monotonic()
+        while alive := self.processes():
+            assert time.monotonic() - began < seconds, alive
+            time.sleep(0.1)
+        return time.monotonic() - began
+
     def text(self) -> str:
         """What was printed, progress apart, and what the workers wrote."""
         logs = "".join(f"\n{path.name}: {path.read_text()}" for path in self.directory.glob("logs/*.log"))
@@ -114,6 +128,13 @@ class Job:
             if rank == str(number) and WORKER not in process.cmdline():
                 return process
         raise AssertionError(f"there is no rank {number}; {self.text()}")
+
+    def rank_after(self, number: int, seconds: float) -> psutil.Process:
+        """The process of a rank, so long after the clock was started."""
+        released = self.wait_for('"Released"')
+        found = self.rank(number)  # to look for it takes seconds of a busy machine
+        time.sleep(max(0.0, released + seconds - time.monotonic()))
+        return found
 
     def master(self) -> psutil.Process:
         """Rank 0, or the one process that was started."""
@@ -184,6 +205,11 @@ def told(directory: Path) -> Replay:
     assert found.faults == []
     assert found.broken == []
     return found
+
+
+def endings(replay: Replay) -> list[str | None]:
+    """Why each leg ended; None for one that was cut off."""
+    return [leg.ended and leg.ended.reason for leg in replay.legs]
 
 
 def stop(process: psutil.Process) -> None:

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces")
 CABLE = "cable"
 """The network interface of each host."""
 

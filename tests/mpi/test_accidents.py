@@ -11,7 +11,7 @@ import pytest
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
 from tests.mpi.checked import finished
-from tests.mpi.jobs import TINY, run_of, started, stop
+from tests.mpi.jobs import run_of, started, stop, tiny
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -19,18 +19,12 @@ NOTICED_SECONDS = 60.0  # of which the master needs a few, and its workers some 
 STALL_SECONDS = 36.0
 
 
-def words(directory: Path, minutes: float, *more: object) -> list[object]:
-    run = ["run", "--preset", TINY, "--directory", directory, "--minutes", minutes, "--device", "cpu"]
-    return [*run, *more]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "moment"), [(1, "LegBegan"), (3, "CeilingMeasured")])
 def test_a_worker_that_is_killed_before_the_clock_is_started_again(
-    ranks: int, moment: str, tmp_path: Path
+    ranks: int, moment: str, directory: Path
 ) -> None:
-    directory = tmp_path / "run"
-    with started(run_of(ranks, *words(directory, 0.15)), directory) as job:
+    with started(run_of(ranks, *tiny(directory, 0.15, "--device", "cpu")), directory) as job:
         job.wait_for(f'"{moment}"')
         while not (workers := job.workers()):
             time.sleep(0.01)
@@ -41,10 +35,9 @@ def test_a_worker_that_is_killed_before_the_clock_is_started_again(
 
 
 @pytest.mark.slow
-def test_a_run_whose_directory_is_renamed_ends_and_says_so(tmp_path: Path) -> None:
+def test_a_run_whose_directory_is_renamed_ends_and_says_so(directory: Path) -> None:
     """What else may happen to it: tests/aiperf/journal/test_file.py."""
-    directory = tmp_path / "run"
-    with started(run_of(1, *words(directory, 5)), directory) as job:
+    with started(run_of(1, *tiny(directory, 5, "--device", "cpu")), directory) as job:
         job.wait_for('"Closed"')
         directory.rename(directory.with_name("elsewhere"))
         assert job.end(NOTICED_SECONDS) == 1, job.text()
@@ -54,10 +47,9 @@ def test_a_run_whose_directory_is_renamed_ends_and_says_so(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "minutes"), [(1, 0.4), (3, 1.0)])
-def test_a_master_that_stands_still_makes_no_run_invalid(ranks: int, minutes: float, tmp_path: Path) -> None:
+def test_a_master_that_stands_still_makes_no_run_invalid(ranks: int, minutes: float, directory: Path) -> None:
     """Also beyond its deadline, and with groups that have run out of work."""
-    directory = tmp_path / "run"
-    with started(run_of(ranks, *words(directory, minutes)), directory) as job:
+    with started(run_of(ranks, *tiny(directory, minutes, "--device", "cpu")), directory) as job:
         job.wait_for('"Closed"', count=2)
         stop(job.master())
         time.sleep(STALL_SECONDS)

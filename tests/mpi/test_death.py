@@ -19,7 +19,18 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.trial import State
 from tests.mpi.checked import checked, finished
-from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, TINY_TEXT, Job, Mpi, started, told
+from tests.mpi.jobs import (
+    FAULT_TOLERANT,
+    OPEN_MPI,
+    PROGRAM,
+    TINY,
+    TINY_TEXT,
+    Mpi,
+    endings,
+    started,
+    tiny,
+    told,
+)
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -43,12 +54,8 @@ ENDED_BY_LAUNCHER = {
 def command(
     directory: Path, ranks: int, devices: int, mpi: Mpi = OPEN_MPI, *options: str, preset: Path = TINY
 ) -> list[str]:
-    words = ["run", "--preset", preset, "--directory", directory, "--devices-per-trial", devices]
-    return mpi.run(ranks, *words, "--minutes", SPAN_SECONDS / 60, options=options)
-
-
-def wait_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))
+    words = tiny(directory, SPAN_SECONDS / 60, "--devices-per-trial", devices, preset=preset)
+    return mpi.run(ranks, *words, options=options)
 
 
 def complete(replay: Replay) -> dict[int, int]:
@@ -63,26 +70,17 @@ def kept(before: dict[int, int], replay: Replay) -> None:
     assert {number: after.get(number) for number in before} == before
 
 
-def report(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    with capsys.disabled():
-        print(f"\n{text}")
-
-
 @pytest.mark.parametrize("number", SEEDS)
 def test_a_killed_rank_costs_its_group_and_no_more(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    number: int, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = FIRST_SEED + number
-    chance = random.Random(seed)
+    chance = random.Random(seed := FIRST_SEED + number)
     ranks, devices = chance.choice(LAYOUTS)
     victim, after = chance.randrange(1, ranks), chance.uniform(0.5, SPAN_SECONDS - LEFT_SECONDS)
-    directory, copied = tmp_path / "run", tmp_path / "before"
-    preset = TINY if number % 2 else TINY_TEXT
+    copied, preset = tmp_path / "before", TINY if number % 2 else TINY_TEXT
     run = command(directory, ranks, devices, OPEN_MPI, *FAULT_TOLERANT, preset=preset)
     with started(run, directory) as job:
-        released = job.wait_for('"Released"')
-        doomed = job.rank(victim)  # to look for it takes seconds of a busy machine
-        wait_until(released + after)
+        doomed = job.rank_after(victim, after)
         copied.mkdir()
         shutil.copy(RunFiles(directory).journal, copied)
         killed = time.monotonic()
@@ -91,65 +89,50 @@ def test_a_killed_rank_costs_its_group_and_no_more(
         code = job.end()
         assert " VALID, class smoke" in job.text()
     replay, before = checked(directory), complete(told(copied))
-    report(
-        capsys,
-        f"KILL_SEED={seed}, {preset.stem}: rank {victim} of {ranks} killed after {after:.1f} s, noticed in "
-        f"{noticed:.2f} s; {len(before)} trials complete before, {len(complete(replay))} after; exit {code}",
-    )
+    with capsys.disabled():
+        print(
+            f"\nKILL_SEED={seed}, {preset.stem}: rank {victim} of {ranks} killed after {after:.1f} s, "
+            f"noticed in {noticed:.2f} s; {len(before)} trials complete before, {len(complete(replay))} "
+            f"after; exit {code}"
+        )
     kept(before, replay)
     (loss,) = replay.leg.losses
     assert re.fullmatch(rf"rank {victim} on \S+ is dead", loss.reason)
-    assert replay.leg.ended is not None
-    assert replay.leg.ended.reason == "deadline"
+    assert endings(replay) == ["deadline"]
     others = {attempt.group for attempt in replay.attempts if attempt.state is State.COMPLETE}
     assert others - {loss.group}, "the other groups worked on"
 
 
 @pytest.mark.parametrize("number", SEEDS)
 def test_after_a_killed_master_resume_loses_only_what_was_in_flight(
-    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    number: int, directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = FIRST_SEED + number
-    chance = random.Random(seed)
+    chance = random.Random(seed := FIRST_SEED + number)
     ranks, devices = chance.choice(LAYOUTS)
     options = chance.choice([(), FAULT_TOLERANT])
     after = chance.uniform(0.5, SPAN_SECONDS - LEFT_SECONDS)
-    directory = tmp_path / "run"
     with started(command(directory, ranks, devices, OPEN_MPI, *options), directory) as job:
-        released = job.wait_for('"Released"')
-        doomed = job.rank(0)
-        wait_until(released + after)
+        doomed = job.rank_after(0, after)
         killed = time.monotonic()
         doomed.kill()
         assert job.end(30.0) != 0
         ended = time.monotonic() - killed
-        left = _gone(job)
+        left = job.gone()
     before, journal = complete(told(directory)), whole_lines(directory)
-    again_ranks, again_devices = chance.choice(LAYOUTS)
-    words = ("resume", directory, "--devices-per-trial", again_devices)
-    with started(OPEN_MPI.run(again_ranks, *words), directory) as job:
+    again, width = chance.choice(LAYOUTS)
+    with started(OPEN_MPI.run(again, "resume", directory, "--devices-per-trial", width), directory) as job:
         replay = finished(job)
-    report(
-        capsys,
-        f"KILL_SEED={seed}: master of {ranks} ranks ({' '.join(options) or 'no ft'}) killed after "
-        f"{after:.1f} s, the launcher ended in {ended:.1f} s, all processes {left:.1f} s later; resumed by "
-        f"{again_ranks} ranks: {len(before)} trials complete before, {len(complete(replay))} in the end",
-    )
+    with capsys.disabled():
+        print(
+            f"\nKILL_SEED={seed}: master of {ranks} ranks ({' '.join(options) or 'no ft'}) killed after "
+            f"{after:.1f} s, the launcher ended in {ended:.1f} s, all processes {left:.1f} s later; resumed "
+            f"by {again} ranks: {len(before)} trials complete before, {len(complete(replay))} in the end"
+        )
     assert whole_lines(directory)[: len(journal)] == journal
     kept(before, replay)
     assert replay.num_legs == 2
-    assert [attempt.state for attempt in replay.attempts if attempt.leg.index == 0].count(State.LOST) <= 2 * (
-        (ranks - 1) // devices
-    ), "a trial that runs and one ahead for each group"
-
-
-def _gone(job: Job) -> float:
-    """Seconds until no process of the job is left."""
-    began = time.monotonic()
-    while alive := job.processes():
-        assert time.monotonic() - began < 30, alive
-        time.sleep(0.1)
-    return time.monotonic() - began
+    lost = [each for each in replay.attempts if each.leg.index == 0 and each.state is State.LOST]
+    assert len(lost) <= 2 * ((ranks - 1) // devices), "a trial that runs and one ahead for each group"
 
 
 def whole_lines(directory: Path) -> list[str]:
@@ -157,15 +140,14 @@ def whole_lines(directory: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, tmp_path: Path) -> None:
-    directory = tmp_path / "run"
+def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, directory: Path) -> None:
     with started(command(directory, 3, 1, mpi), directory) as job:
         job.wait_for('"Closed"')
         killed = time.monotonic()
         job.rank(2).kill()
         assert job.end(30.0) != 0
         ended = time.monotonic() - killed
-        _gone(job)
+        job.gone()
         text = job.output.read_text()
     assert ended < 15
     assert ENDED_BY_LAUNCHER[mpi.name] in " ".join(text.split()), text
@@ -187,14 +169,12 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_inside_mpi_init_ends_the_job_with_its_name(tmp_path: Path) -> None:
+def test_a_rank_that_dies_inside_mpi_init_ends_the_job_with_its_name(directory: Path) -> None:
     """A fault-tolerant mpiexec leaves the others waiting for it, without letting their threads run."""
-    directory = tmp_path / "run"
-    words = ["run", "--preset", str(TINY), "--directory", str(directory)]
-    program = [OPEN_MPI.python, "-c", f"{DIES}\nfrom aiperf.start import main; raise SystemExit(main())"]
-    with started(OPEN_MPI.command(3, *program, *words, options=FAULT_TOLERANT), directory) as job:
+    program = [OPEN_MPI.python, "-c", f"{DIES}\n{PROGRAM}", *map(str, tiny(directory, 0.1))]
+    with started(OPEN_MPI.command(3, *program, options=FAULT_TOLERANT), directory) as job:
         assert job.end(90.0) != 0
-        _gone(job)
+        job.gone()
         text = job.text()
     assert re.search(
         r"^aiperf-hpc: rank 2 on \S+ died while MPI started, and the other ranks wait", text, re.M

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,10 @@ from aiperf.journal.run_files import RunFiles
 from analysis.readings.run_tables import devices_and_hosts
 from tests.mpi.checked import checked
 from tests.mpi.hosts import joined_hosts
-from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started
+from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, started, tiny
 from tests.mpi.presets import run_preset
 from tests.mpi.steps.stepped import COMPRESSED, TOLERANCE, Ranks, difference, parameters
+from tests.mpi.switch import as_root
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]
 
@@ -51,18 +51,16 @@ def test_captured_steps_are_those_of_the_eager_engine(made: dict[str, Ranks], co
     assert difference(eager[0], captured[0]) < TOLERANCE
 
 
-def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(tmp_path: Path) -> None:
+def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(directory: Path) -> None:
     """A run of text; the next test has one of images."""
-    run_preset("text", OPEN_MPI, "1+2", tmp_path / "run", "horovod")
+    run_preset("text", OPEN_MPI, "1+2", directory, "horovod")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces")
-def test_a_killed_rank_costs_its_group_over_two_hosts_and_no_more(tmp_path: Path) -> None:
+@as_root
+def test_a_killed_rank_costs_its_group_over_two_hosts_and_no_more(directory: Path, tmp_path: Path) -> None:
     """Though the group's other rank, on the other host, waits for it inside MPI, and rank 1 has never sent it
     anything."""
-    directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25]
-    words += ["--devices-per-trial", 2, "--spread", "--backend", "horovod"]
+    words = tiny(directory, 0.25, "--devices-per-trial", 2, "--spread", "--backend", "horovod")
     with (
         joined_hosts(tmp_path) as hosts,
         started(hosts.run(*words, workers=2, options=FAULT_TOLERANT), directory) as job,

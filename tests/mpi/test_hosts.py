@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from pathlib import Path
@@ -15,14 +14,10 @@ from aiperf.score.fabric import is_known
 from aiperf.wire.trial import State
 from tests.mpi.checked import checked, finished, seen_by_witnesses
 from tests.mpi.hosts import joined_hosts
-from tests.mpi.jobs import BEGUN_SECONDS, TINY, Job, started, told
+from tests.mpi.jobs import BEGUN_SECONDS, Job, endings, started, tiny, told
+from tests.mpi.switch import as_root
 
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces"),
-]
+pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900), as_root]
 
 CUT_SECONDS, SILENCE_SECONDS = 20.0, 30.0
 EPOCHS = 40  # of a trial beside a cable that is pulled
@@ -35,8 +30,7 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     runs = tmp_path / "runs"
     runs.mkdir()
     directory = runs / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--set", "limits.minutes=0"]
-    words += ["--max-trials", 16]
+    words = tiny(directory, 0, "--max-trials", 16)
     with joined_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
         job.directory = directory
         measuring = both_in_the_coupled_control(job)
@@ -46,8 +40,6 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
         replay = finished(job)
         text = job.text()
     fabric = replay.leg.fabric
-    assert fabric is not None
-    assert fabric.coupled is not None
     assert is_known(fabric)
     unknown = r"alpha: rank 1, .*: no answer in 10 s; beta: rank 2, .*: no answer in 10 s"
     assert re.fullmatch(unknown, fabric.coupled.reason)
@@ -58,20 +50,12 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     assert (directory / "logs" / log.name).read_bytes() == log.read_bytes(), "it was handed over at the end"
     same = "2 rank logs agree with the journal and with the hash of each validation; none missing"
     assert seen_by_witnesses(directory) == same
-    assert [(event.ready.rank, event.ready.host) for event in sorted(replay.ranks, key=_rank)] == [
-        (1, "alpha"),
-        (2, "beta"),
-    ]
+    hosts_of = sorted((event.ready.rank, event.ready.host) for event in replay.ranks)
+    assert hosts_of == [(1, "alpha"), (2, "beta")]
     # A child on one host of a parent on the other: its weights went over MPI.
     groups = {attempt.trial.number: attempt.group for attempt in replay.attempts}
-    crossed = [
-        attempt
-        for attempt in replay.attempts
-        if attempt.state is State.COMPLETE
-        and attempt.trial.parent is not None
-        and groups[attempt.trial.parent] != attempt.group
-    ]
-    assert crossed
+    trained = [each for each in replay.attempts if each.state is State.COMPLETE]
+    assert any(groups.get(each.trial.parent, each.group) != each.group for each in trained)
     assert not list((tmp_path / "beta/run/weights").glob("*")), (
         "what was sent, and parents without children, do not stay there"
     )
@@ -104,11 +88,6 @@ def coupled_part(process: psutil.Process) -> str:
     return str((part.get("coupled") or {}).get("reason", ""))
 
 
-def _rank(event: object) -> int:
-    rank: int = event.ready.rank  # type: ignore[attr-defined]
-    return rank
-
-
 def steps_of_beta(directory: Path) -> int:
     """Steps of the group on the second host that the master knows of."""
     return sum(attempt.steps for attempt in told(directory).attempts if attempt.group == 1)
@@ -121,11 +100,14 @@ def beta_is_training(directory: Path) -> bool:
     return newest.ended is None and 0 < len(newest.validations) < EPOCHS / 2
 
 
-def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.75]
-    words += ["--silence-seconds", SILENCE_SECONDS, "--set", f"training.epochs=[{EPOCHS}]"]
-    with joined_hosts(tmp_path) as hosts, started(hosts.run(*words), directory) as job:
+def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(
+    directory: Path, tmp_path: Path
+) -> None:
+    more = ("--silence-seconds", SILENCE_SECONDS, "--set", f"training.epochs=[{EPOCHS}]")
+    with (
+        joined_hosts(tmp_path) as hosts,
+        started(hosts.run(*tiny(directory, 1.75, *more)), directory) as job,
+    ):
         job.wait_for('"Closed"', count=4)
         before = steps_of_beta(directory)
         hosts.cut()
@@ -149,6 +131,5 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(tmp_
     assert loss.reason.startswith("was silent for ")
     assert noticed < SILENCE_SECONDS + 10
     assert " VALID, class smoke" in text
-    assert replay.leg.ended is not None
-    assert replay.leg.ended.reason == "deadline"
+    assert endings(replay) == ["deadline"]
     assert replay.tested is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -23,11 +22,12 @@ from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from launch.site import Pods as PodsOfSite
 from tests.house.tree import ROOT
-from tests.mpi.jobs import QUICK, TINY
+from tests.mpi.jobs import QUICK, TINY, endings
 from tests.mpi.pods import USER, Pods, indexed_pods, pods
+from tests.mpi.switch import as_root
 from tests.mpi.test_signals import CONTINUE
 
-pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900), as_root]
 
 SPAN_SECONDS = 12.0
 SHORT_SECONDS = 14.0
@@ -66,7 +66,6 @@ def wait_until_released(cluster: Pods, directory: Path, pod: str, times: int = 1
         time.sleep(0.2)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 @pytest.mark.parametrize(
     ("form", "ended"),
     [
@@ -91,9 +90,7 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(
             cluster.terminate(pod)
         assert cluster.end(cluster.launcher) == CONTINUE, cluster.text(cluster.launcher)
         assert [cluster.end(worker) for worker in cluster.workers] == [ended, ended]
-        (leg,) = run_of(cluster, tmp_path).legs
-        assert leg.ended is not None
-        assert leg.ended.reason == TERMINATED
+        assert endings(run_of(cluster, tmp_path)) == [TERMINATED]
         # Admitted again: the launcher may be there first.
         cluster.start(cluster.launcher)
         time.sleep(1)
@@ -111,7 +108,6 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(
             assert cluster.end(worker, seconds=20.0) == ended
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_path: Path) -> None:
     """As a user without a name, without sshd and MPI."""
     form, claim = FORMS["kubernetes"]["no-mpi"], tmp_path / "claim"
@@ -138,7 +134,7 @@ def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_pa
         assert cluster.listening() == []
         files, run = files_of(cluster, claim), run_of(cluster, claim)
     assert judge(run, files).valid
-    assert [leg.ended.reason for leg in run.legs if leg.ended] == [TERMINATED, "deadline"]
+    assert endings(run) == [TERMINATED, "deadline"]
     assert [loss.reason for loss in run.leg.losses] == [f"rank 3 on {third} is dead"]
     assert run.span_seconds == pytest.approx(SHORT_SECONDS, abs=0.1)
     state = files.journal.stat()

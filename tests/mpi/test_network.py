@@ -14,13 +14,10 @@ from aiperf.ranks.launcher import SECRET
 from aiperf.rules.verdict import judge
 from tests.house.tree import ROOT
 from tests.mpi.hosts import Hosts, joined_hosts
-from tests.mpi.jobs import TINY, started, told
+from tests.mpi.jobs import endings, started, tiny, told
+from tests.mpi.switch import as_root
 
-pytestmark = [
-    pytest.mark.mpi,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces"),
-]
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(600), as_root]
 
 PORT = 29400
 BIN = Path(sys.executable).parent
@@ -39,10 +36,9 @@ exit $code
 """
 
 
-def words(directory: Path, minutes: float) -> str:
+def words(directory: Path, minutes: float) -> list[str]:
     """The command of a short run."""
-    run = f"run --preset {TINY} --devices-per-trial 1 --minutes {minutes}"
-    return f"{BIN / 'aiperf-hpc'} {run} --directory {directory}"
+    return [str(BIN / "aiperf-hpc"), *map(str, tiny(directory, minutes, "--devices-per-trial", 1))]
 
 
 def loop_of_the_page(directory: Path) -> str:
@@ -51,7 +47,7 @@ def loop_of_the_page(directory: Path) -> str:
     (loop,) = re.findall(r"^```\n(\(umask 077.*?)^```", page, re.MULTILINE | re.DOTALL)
     command = ".venv/bin/aiperf-hpc run --preset synthetic --directory runs/two"
     assert loop.count(command) == 1
-    for own, of_page in ((words(directory, 0.25), command), ("alpha", "node1"), ("beta", "node2")):
+    for own, of_page in ((" ".join(words(directory, 0.25)), command), ("alpha", "node1"), ("beta", "node2")):
         loop = loop.replace(of_page, own)
     return str(loop)
 
@@ -87,20 +83,18 @@ def test_the_loop_of_the_page_survives_a_rank_and_leaves_no_port_open(tmp_path: 
     assert [loss.reason for loss in replay.leg.losses] == ["rank 2 on beta is dead"]
     assert f"{directory} is not shared with beta: weights" in text
     assert judge(replay, RunFiles(directory)).valid
-    assert replay.leg.ended is not None
-    assert replay.leg.ended.reason == "deadline"
+    assert endings(replay) == ["deadline"]
     assert not (tmp_path / "secret").exists()
 
 
 @pytest.mark.slow
-def test_torchrun_on_two_hosts(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
+def test_torchrun_on_two_hosts(directory: Path, tmp_path: Path) -> None:
     with joined_hosts(tmp_path) as hosts:
         (secret := tmp_path / "secret").write_text("not known to anybody else\n")
         secret.chmod(0o600)
         variables = {"AGENT": str(hosts.agent), "TORCHRUN": str(BIN / "torchrun"), SECRET: str(secret)}
         meet = ["--nnodes=2", "--master-addr=10.77.0.1", f"--master-port={PORT}", "--no-python"]
-        loop = ["bash", "-c", TORCHRUN, "loop", *meet, *words(directory, 0.2).split()]
+        loop = ["bash", "-c", TORCHRUN, "loop", *meet, *words(directory, 0.2)]
         with started(loop, directory, **variables) as job:
             job.wait_for('"Released"')
             assert not any(address.endswith(f":{PORT + 1}") for address in listening(hosts))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.journal.replay import Replay
-from tests.mpi.jobs import MPICH, OPEN_MPI, TINY, Mpi, started, told
+from tests.mpi.jobs import MPICH, OPEN_MPI, Mpi, started, tiny, told
 from tests.mpi.presets import run_preset
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
@@ -21,14 +20,13 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
     indirect=["mpi"],
 )
 def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(
-    preset: str, mpi: Mpi, layout: str, tmp_path: Path
+    preset: str, mpi: Mpi, layout: str, directory: Path
 ) -> None:
-    run_preset(preset, mpi, layout, tmp_path / "run")
+    run_preset(preset, mpi, layout, directory)
 
 
-def test_what_cannot_be_run_is_refused_in_one_line_and_all_ranks_leave(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--device", "cpu", "--devices-per-trial", 2]
+def test_what_cannot_be_run_is_refused_in_one_line_and_all_ranks_leave(directory: Path) -> None:
+    words = tiny(directory, 0.1, "--device", "cpu", "--devices-per-trial", 2)
     with started(OPEN_MPI.run(4, *words), directory) as job:
         assert job.end() == 1
         assert job.output.read_text().strip().splitlines()[0] == (
@@ -37,21 +35,15 @@ def test_what_cannot_be_run_is_refused_in_one_line_and_all_ranks_leave(tmp_path:
     assert not directory.exists()
 
 
-def curves(replay: Replay) -> dict[int, list[tuple[int, float]]]:
-    return {number: story.attempts[-1].curve for number, story in replay.trials.items()}
-
-
 @pytest.mark.slow
 def test_one_seed_gives_one_result_for_a_group_size(tmp_path: Path) -> None:
     found = []
     for name in ("first", "second"):
-        words = ["run", "--preset", TINY, "--directory", tmp_path / name, "--max-trials", 3]
-        command = OPEN_MPI.run(3, *words, "--set", "limits.minutes=0", "--devices-per-trial", 2)
-        with started(command, tmp_path / name) as job:
+        words = tiny(tmp_path / name, 0, "--max-trials", 3, "--devices-per-trial", 2)
+        with started(OPEN_MPI.run(3, *words), tmp_path / name) as job:
             assert job.end() == 0, job.text()
         replay = told(tmp_path / name)
-        tested = replay.tested
-        assert tested is not None
-        found.append((curves(replay), tested.trial, tested.tally))
+        curves = {number: story.attempts[-1].curve for number, story in replay.trials.items()}
+        found.append((curves, replay.tested.trial, replay.tested.tally))
     assert found[0] == found[1]
     assert len(found[0][0]) == 3

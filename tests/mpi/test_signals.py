@@ -12,7 +12,7 @@ import pytest
 from aiperf.wire.trial import State
 from tests.aiperf.data.sets import write_folders
 from tests.mpi.checked import checked, finished
-from tests.mpi.jobs import TINY, WORKER, Job, Mpi, run_of, started, told
+from tests.mpi.jobs import WORKER, Job, Mpi, endings, run_of, started, tiny, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -23,17 +23,14 @@ STOPPED = "INCOMPLETE: the run was stopped by its scheduler or launcher"
 
 
 @pytest.mark.slow
-def test_the_launcher_hands_on_sigusr1(mpi: Mpi, tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 5, "--devices-per-trial", 1]
-    with started(mpi.run(3, *words), directory) as job:
+def test_the_launcher_hands_on_sigusr1(mpi: Mpi, directory: Path) -> None:
+    with started(mpi.run(3, *tiny(directory, 5, "--devices-per-trial", 1)), directory) as job:
         job.wait_for('"Closed"', count=2)
         job.launcher().send_signal(signal.SIGUSR1)
         assert job.end(CLEAN_SECONDS) == CONTINUE, job.text()
         text = job.text()
     replay = checked(directory)
-    assert replay.leg.ended is not None
-    assert replay.leg.ended.reason == "terminated"
+    assert endings(replay) == ["terminated"]
     assert replay.tested is None, "the test images are for the end of the run"
     told = "the run stops here and its result follows; if it does not, the job was killed"
     assert f"aiperf-hpc: SIGUSR1: {told}: `aiperf-hpc resume {directory}` continues it\n" in text
@@ -77,13 +74,12 @@ MORE = [
     [*EVERYWHERE, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
 )
 def test_no_process_dies_of_a_warning_to_all_of_them(
-    ranks: int, name: str, moment: str, tmp_path: Path
+    ranks: int, name: str, moment: str, directory: Path, tmp_path: Path
 ) -> None:
     """In training, and while they start: trials in flight are STOPPED, none is LOST, and `resume` or the same
     command goes on, which for the first cases test_kubernetes.py and tests/slurm/test_tracking.py show.
     The ranks hear it first, as srun may have it, and twice."""
-    directory, number = tmp_path / "run", getattr(signal, f"SIG{name}")
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
+    number, words = getattr(signal, f"SIG{name}"), tiny(directory, 0.25, "--device", "cpu")
     with started(run_of(ranks, *words), directory) as job:
         job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
         while len(job.workers()) < max(1, ranks - 1):  # they are started after the leg has begun
@@ -116,28 +112,21 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
 
 
 @pytest.mark.slow
-def test_ranks_that_a_command_started_by_itself_close_their_trials_when_it_is_killed(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 5, "--device", "cpu"]
-    with started(run_of(1, *words, "--devices", 2), directory) as job:
+def test_ranks_that_a_command_started_by_itself_close_their_trials_when_it_is_killed(directory: Path) -> None:
+    with started(run_of(1, *tiny(directory, 5, "--device", "cpu", "--devices", 2)), directory) as job:
         job.wait_for('"Closed"', count=2)
         job.process.kill()
-        until = time.monotonic() + CLEAN_SECONDS
-        while (left := job.processes()) and time.monotonic() < until:
-            time.sleep(0.1)
-        assert left == []
+        job.gone(CLEAN_SECONDS)
     replay = checked(directory)
-    assert replay.leg.ended is not None
-    assert replay.leg.ended.reason == "terminated"
-    assert replay.leg.losses == []
+    assert (endings(replay), replay.leg.losses) == (["terminated"], [])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_the_processes_that_decode_outlive_a_warning_and_the_test_ends_in_spite_of_one(
-    name: str, tmp_path: Path
+    name: str, directory: Path, tmp_path: Path
 ) -> None:
-    directory, number = tmp_path / "run", getattr(signal, f"SIG{name}")
+    number = getattr(signal, f"SIG{name}")
     words = ["--directory", directory, "--device", "cpu", "--minutes", 0.3]
     with started(run_of(1, "run", *own_images(tmp_path / "images"), *words), directory) as job:
         job.wait_for('"Closed"')

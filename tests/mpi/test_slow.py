@@ -22,7 +22,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from analysis.exports.summary import status_text
-from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, Job, environ, started
+from tests.mpi.jobs import OPEN_MPI, PROGRAM, Job, environ, started, tiny
 from tests.mpi.test_signals import CONTINUE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -75,11 +75,9 @@ def apart(job: Job) -> Iterator[None]:
             group.rmdir()
 
 
-def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.5, "--device", "cpu"]
-    each = ["--devices-per-trial", 1, "--set", "training.epochs=[30]"]
-    with started(OPEN_MPI.run(5, *words, *each), directory, AIPERF_TEST_BUSY="1") as job:
+def test_a_busy_loop_beside_one_of_four_ranks_is_named(directory: Path) -> None:
+    each = ["--device", "cpu", "--devices-per-trial", 1, "--set", "training.epochs=[30]"]
+    with started(OPEN_MPI.run(5, *tiny(directory, 1.5, *each)), directory, AIPERF_TEST_BUSY="1") as job:
         job.wait_for('"Released"', seconds=450.0)
         with apart(job):
             time.sleep(12)

@@ -21,7 +21,7 @@ from aiperf.wire.messages import Assign, NextWanted, Steps, ToGroup, Validated
 from aiperf.wire.reports import Finished, FromGroup, Started
 from benchmarks.trained_world import TrainingWorld, train_in
 from tests.mpi.checked import finished
-from tests.mpi.jobs import OPEN_MPI, TINY, started
+from tests.mpi.jobs import OPEN_MPI, started, tiny
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -112,13 +112,14 @@ def segments(recorded: list[Event]) -> list[object]:
 
 
 @pytest.mark.parametrize("groups", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_a_recorded_order_gives_the_proposals_and_segments_of_the_ranks(groups: int, tmp_path: Path) -> None:
+def test_a_recorded_order_gives_the_proposals_and_segments_of_the_ranks(
+    groups: int, directory: Path, tmp_path: Path
+) -> None:
     """Under one MPI: none of what is compared depends on it."""
-    words = ["run", "--preset", TINY, "--directory", tmp_path / "run", "--devices-per-trial", 1]
-    limits = ["--set", "limits.minutes=0", "--max-trials", TRIALS, "--set", "training.step=eager"]
-    with started(OPEN_MPI.run(1 + groups, *words, *limits), tmp_path / "run") as job:
+    more = ("--devices-per-trial", 1, "--max-trials", TRIALS, "--set", "training.step=eager")
+    with started(OPEN_MPI.run(1 + groups, *tiny(directory, 0, *more)), directory) as job:
         config = finished(job).opened.config
-    real = events(tmp_path / "run")
+    real = events(directory)
     train_in(InOrder(config, groups, real), config, tmp_path / "bed", ("bed",))
     bed = events(tmp_path / "bed")
     assert replay(read_journal(RunFiles(tmp_path / "bed").journal)).faults == []

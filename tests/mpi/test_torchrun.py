@@ -11,7 +11,8 @@ import pytest
 
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
-from tests.mpi.jobs import TINY, started, told
+from tests.mpi.jobs import started, tiny, told
+from tests.mpi.test_signals import STOPPED
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(600)]
 
@@ -20,10 +21,8 @@ HPC = str(BIN / "aiperf-hpc")
 TORCHRUN = (str(BIN / "torchrun"), "--standalone", "--nproc-per-node=3", "--no-python", HPC)
 
 
-def test_a_run_under_torchrun_is_valid(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ["run", "--preset", str(TINY), "--minutes", "0.1", "--directory", str(directory)]
-    with started([*TORCHRUN, *words], directory) as job:
+def test_a_run_under_torchrun_is_valid(directory: Path) -> None:
+    with started([*TORCHRUN, *map(str, tiny(directory, 0.1))], directory) as job:
         job.wait_for('"Released"')
         sockets = [each for worker in job.workers() for each in worker.net_connections("tcp")]
         listening = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
@@ -36,10 +35,11 @@ def test_a_run_under_torchrun_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_under_torchrun_leaves_a_result_and_no_folder(tmp_path: Path) -> None:
+def test_a_rank_that_dies_under_torchrun_leaves_a_result_and_no_folder(
+    directory: Path, tmp_path: Path
+) -> None:
     """torchrun warns the other ranks, and kills them half a minute later."""
-    directory = tmp_path / "run"
-    words = ["run", "--preset", str(TINY), "--directory", str(directory), "--devices-per-trial", "1"]
+    words = map(str, tiny(directory, 0.1, "--devices-per-trial", 1))
     with started([*TORCHRUN, *words], directory, TMPDIR=str(tmp_path)) as job:
         job.wait_for('"Closed"', count=2)
         of_rank = [each for each in job.processes() if each.environ().get("RANK") == "2"]
@@ -49,8 +49,5 @@ def test_a_rank_that_dies_under_torchrun_leaves_a_result_and_no_folder(tmp_path:
         assert time.monotonic() - killed < 30.0, job.text()
     found, text = told(directory), job.text()
     assert [loss.reason.partition(" on ")[0] for loss in found.leg.losses] == ["rank 2"]
-    assert (
-        f" INCOMPLETE: the run was stopped by its scheduler or launcher; `aiperf-hpc resume {directory}`"
-        in text
-    )
+    assert f" {STOPPED}; `aiperf-hpc resume {directory}`" in text
     assert list(tmp_path.glob("aiperf-hpc-*")) == []

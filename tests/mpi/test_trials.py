@@ -19,7 +19,7 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.trial import State
 from tests.mpi.checked import finished
-from tests.mpi.jobs import OPEN_MPI, TINY, Job, started, stop
+from tests.mpi.jobs import OPEN_MPI, Job, started, stop, tiny
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -32,8 +32,8 @@ needs_cgroups = pytest.mark.skipif(
 
 def command(directory: Path, trials: int, *words: object) -> list[str]:
     """Two groups, and no limit of time: what is lost has to be done again, however slow the machine is."""
-    run = ["run", "--preset", TINY, "--directory", directory, "--devices-per-trial", 1]
-    return OPEN_MPI.run(3, *run, "--set", "limits.minutes=0", "--max-trials", trials, *words)
+    run = tiny(directory, 0, "--devices-per-trial", 1, "--max-trials", trials, *words)
+    return OPEN_MPI.run(3, *run)
 
 
 def repeated(job: Job) -> Replay:
@@ -43,9 +43,8 @@ def repeated(job: Job) -> Replay:
     return replay
 
 
-def test_a_segmentation_fault_costs_one_attempt(tmp_path: Path) -> None:
+def test_a_segmentation_fault_costs_one_attempt(directory: Path) -> None:
     """The worker is no rank, so one MPI shows it: that whose ranks do not spin while they wait."""
-    directory = tmp_path / "run"
     with started(command(directory, 4), directory) as job:
         job.wait_for('"Closed"')
         job.worker(1).send_signal(signal.SIGSEGV)
@@ -58,8 +57,7 @@ def test_a_segmentation_fault_costs_one_attempt(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_cgroups
-def test_the_out_of_memory_killer_costs_one_attempt(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
+def test_the_out_of_memory_killer_costs_one_attempt(directory: Path) -> None:
     with started(command(directory, 8), directory) as job:
         job.wait_for('"Closed"')
         with out_of_memory(job.worker(2)):
@@ -83,10 +81,9 @@ def out_of_memory(process: psutil.Process) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path) -> None:
+def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(directory: Path) -> None:
     """Its rank and its worker stop together, as where a host hangs, and go on when others have its trials.
     It was stopped before that already, when its worker was ready, which tells nothing about its clock."""
-    directory = tmp_path / "run"
     words = ["--silence-seconds", 3, "--set", "training.epochs=[12]"]
     with started(command(directory, 20, *words), directory) as job:
         job.wait_for('"LegBegan"')

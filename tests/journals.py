@@ -209,6 +209,19 @@ def _simulated(scene: Scene) -> list[Timed]:
     return Simulation(scene).run()
 
 
+def ready_alone(ranks: Iterable[int], leg: int = 0, **changes: Any) -> list[Timed]:
+    """The lines of a leg up to the last rank that is ready, each rank a group on a host of its own; and that
+    of its run, with changes."""
+    ranks = tuple(ranks)
+    _, opened = told(Scene(minutes=0.05))[0]
+    devices = [replace(READY, rank=rank, host=f"node{rank}") for rank in ranks]
+    return [
+        *([] if leg else [(0.0, replace(opened, **changes))]),
+        (0.0, LegBegan(leg, "2026-01-01T00:00:00.000+00:00", (), tuple((rank,) for rank in ranks))),
+        *((1.0, RankReady(group, ready, 0.0)) for group, ready in enumerate(devices)),
+    ]
+
+
 def of_origin(timed: list[Timed], origin: Origin) -> list[Timed]:
     """The same lines of a run that says where its figures come from."""
     t, opened = timed[0]

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from aiperf.journal import events
 from aiperf.score.deviation import Agreement, agreement, suspects
-from aiperf.wire.reports import DeviceCheck, Ready
+from aiperf.wire.reports import DeviceCheck
 from analysis.readings.device_checks import device_check_text
-from tests.journals import READY, Scene, Timed, replayed, told
+from tests.journals import Timed, ready_alone, replayed, within
 from tests.tables import ComesTo
-
-OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, events.Opened))
 
 Told = Mapping[int, str | tuple[str, ...]]
 """What ranks computed, by rank; several hashes if laps differ, none if nothing was computed."""
@@ -26,23 +24,24 @@ def checks(told: Told) -> Iterable[events.DeviceChecked]:
         )
 
 
-def ready(rank: int, caches: str) -> Ready:
-    return replace(READY, rank=rank, host=f"node{rank}", settings={"threads": str(rank), "caches": caches})
-
-
 def run(
     before: Told,
     repeats: Told | None = None,
     after: Told | None = None,
     kinds: Mapping[int, str] | None = None,
+    rules: int = 2,
+    leg: int = 0,
 ) -> list[Timed]:
     """A run whose ranks, from 1 on hosts of their own, said that."""
-    ranks, kinds = sorted(before), kinds or {}
-    groups = tuple((rank,) for rank in ranks)
+
+    def of_its_kind(event: events.Event) -> events.Event:
+        if not isinstance(event, events.RankReady):
+            return event
+        rank = event.ready.rank
+        return within(event, settings={"threads": str(rank), "caches": (kinds or {}).get(rank, "32K")})
+
     return [
-        (0.0, replace(OPENED, rules=2)),
-        (0.0, events.LegBegan(0, "2026-01-01T00:00:00.000+00:00", (), groups)),
-        *((1.0, events.RankReady(r - 1, ready(r, kinds.get(r, "32K")), 0.0)) for r in ranks),
+        *((t, of_its_kind(event)) for t, event in ready_alone(sorted(before), leg, rules=rules)),
         *((2.0, check) for check in checks(before)),
         *((3.0, check) for check in checks(repeats or {})),
         (9.0, events.Released(39.0)),
@@ -76,11 +75,7 @@ def test_what_the_checks_say(comes_to_what_was_read: ComesTo) -> None:
 
 
 def test_of_several_legs_it_says_which() -> None:
-    resumed = [
-        (t, replace(event, index=1) if isinstance(event, events.LegBegan) else event)
-        for t, event in run(same(1))[1:]
-    ]
-    found = replayed([*run(same(1), after={}), *resumed])
+    found = replayed([*run(same(1), after={}), *run(same(1), leg=1)])
     assert agreement(found).unknown == ("no device was checked after the span (leg 0)",)
 
 

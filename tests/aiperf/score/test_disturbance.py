@@ -7,15 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aiperf.journal.events import HostUsed, LegBegan, LegEnded, Opened, RankReady, Released
+from aiperf.journal.events import HostUsed, LegEnded, Released
 from aiperf.journal.replay import Replay
 from aiperf.score.disturbance import HostDisturbance, disturbances, most_disturbed
 from aiperf.wire.reports import HostUse
 from analysis.readings.disturbance import disturbance_text, others_over_time
-from tests.journals import READY, Scene, told
+from tests.journals import ready_alone, replayed
 from tests.tables import ComesTo
 
-OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
 BUSY = HostUse(1, 10.0, 20.0, 12.0, 4.0, 1.0, 0.0)
 """Others take four of twenty CPU seconds, one of them the hypervisor."""
 QUIET = replace(BUSY, own=19.0, idle=1.0, stolen=0.0)
@@ -23,19 +22,12 @@ QUIET = replace(BUSY, own=19.0, idle=1.0, stolen=0.0)
 
 def run(*legs: list[tuple[float, HostUse]], hosts: int = 1, rules: int = 2) -> Replay:
     """A run whose legs are timed from 100 s to 130 s; `legs`: the end of each interval, and what it was."""
-    found = Replay()
-    found.add(0.0, replace(OPENED, rules=rules))
-    ranks = tuple(range(1, 1 + hosts))
+    timed = []
     for number, uses in enumerate(legs):
-        found.add(
-            0.0, LegBegan(number, "2026-01-01T00:00:00.000+00:00", (), tuple((rank,) for rank in ranks))
-        )
-        for rank in ranks:
-            found.add(1.0, RankReady(rank - 1, replace(READY, rank=rank, host=f"node{rank}"), 0.0))
-        found.add(100.0, Released(130.0))
-        found.add(130.0, LegEnded("deadline", 130.0))
-        for end, use in uses:
-            found.add(140.0, HostUsed(use, end))
+        timed += ready_alone(range(1, 1 + hosts), number, rules=rules)
+        timed += [(100.0, Released(130.0)), (130.0, LegEnded("deadline", 130.0))]
+        timed += [(140.0, HostUsed(use, end)) for end, use in uses]
+    found = replayed(timed)
     assert not found.faults
     return found
 

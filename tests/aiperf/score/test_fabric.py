@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import pytest
 
-from aiperf.journal.events import FabricMeasured, LegBegan, Opened, RankReady, Released
+from aiperf.journal.events import FabricMeasured, Released
 from aiperf.journal.replay import Replay
 from aiperf.score.fabric import (
     bus_bandwidth,
@@ -24,10 +25,9 @@ from aiperf.wire.reports import Coupled, Fabric, FabricNode, TimedAllReduce
 from analysis.readings.fabric import fabric_record, fabric_text
 from analysis.readings.score_figures import figures
 from analysis.submissions.schema import schema
-from tests.journals import READY, Scene, told
+from tests.journals import Scene, ready_alone, replayed
 from tests.tables import ComesTo
 
-OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
 SUMS = (TimedAllReduce(64 << 10, 2e-4), TimedAllReduce(256 << 20, 0.05))
 NODES = tuple(FabricNode(f"node{number}", rdma_ports=4) for number in range(8))
 COUPLED = Coupled("", 224, 256, 20, 8.0, 49_350.0)  # 40,960 images/s
@@ -54,15 +54,9 @@ def slow(fabric: Fabric) -> tuple[list[Any], list[Any]]:
 
 def run(fabric: Fabric | None, hosts: int = 8, minutes: float = 60.0, rules: int = 2) -> Replay:
     """A run of a rank per host."""
-    found, ranks = Replay(), range(1, 1 + hosts)
-    config = replace(OPENED.config, limits=replace(OPENED.config.limits, minutes=minutes))
-    found.add(0.0, replace(OPENED, rules=rules, config=config))
-    found.add(0.0, LegBegan(0, "2026-01-01T00:00:00.000+00:00", (), tuple((rank,) for rank in ranks)))
-    for rank in ranks:
-        found.add(1.0, RankReady(rank - 1, replace(READY, rank=rank, host=f"node{rank}"), 0.0))
-    if fabric is not None:
-        found.add(2.0, FabricMeasured(fabric))
-    found.add(3.0, Released(None))
+    timed = ready_alone(range(1, 1 + hosts), rules=rules, config=Scene(minutes=minutes).config)
+    measured = [] if fabric is None else [(2.0, FabricMeasured(fabric))]
+    found = replayed([*timed, *measured, (3.0, Released(None))])
     assert not found.faults
     return found
 
@@ -90,7 +84,9 @@ def coupled(replay: Replay) -> str:
 
 
 def test_what_figures_of_a_fabric_say(comes_to_what_was_read: ComesTo) -> None:
-    comes_to_what_was_read("fabric.txt", {**globals(), "fabric_text": fabric_text, "bus": bus_bandwidth})
+    """The expected share falls when gradients take longer than the backward pass."""
+    functions = {each.__name__: each for each in (expected_share, fabric_text, math.isclose, reduce_seconds)}
+    comes_to_what_was_read("fabric.txt", {**globals(), **functions, "bus": bus_bandwidth})
 
 
 def test_machines_read_the_figures_and_what_follows_from_them() -> None:
@@ -106,18 +102,6 @@ def test_machines_read_the_figures_and_what_follows_from_them() -> None:
     assert not fabric_record(run(replace(HEALTHY, missing=(1,))))["fabric"]["known"]
     older = fabric_record(run(replace(HEALTHY, coupled=None)))["fabric"]
     assert not older.keys() & {"coupled", "coupled_share"}, "what a package claims must still follow from it"
-
-
-@pytest.mark.parametrize(
-    ("sum_seconds", "expected"), [(0.0, 1.0), (2.0, 1.0), (3.0, 0.75), (30.0, 3.0 / 31.0)]
-)
-def test_the_expected_share_falls_when_gradients_take_longer_than_the_backward_pass(
-    sum_seconds: float, expected: float
-) -> None:
-    assert expected_share(3.0, sum_seconds) == pytest.approx(expected)
-    assert expected_share(3.0, sum_seconds, 26.0) == pytest.approx(3.0 / (1.0 + sum_seconds + 26.0))
-    rate = bus_bandwidth(SUMS[-1], 64)
-    assert reduce_seconds(HEALTHY, 64) == pytest.approx(2 * 63 / 64 * 64 / rate)
 
 
 def fault(**fields: Any) -> str:

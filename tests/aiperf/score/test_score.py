@@ -6,29 +6,17 @@ One file, since every figure of one score is tried on the same runs.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal import events
-from aiperf.journal.events import (
-    Began,
-    Closed,
-    Dispatched,
-    Ended,
-    Event,
-    GroupLost,
-    LegBegan,
-    LegEnded,
-    Opened,
-    RankReady,
-    Released,
-    Stepped,
-)
+from aiperf.journal.events import Event, GroupLost, LegEnded
 from aiperf.journal.replay import Replay
-from aiperf.score.credit import credit, work
+from aiperf.score.credit import Work, credit, work
 from aiperf.score.example_counts import Counted, OldCount, old_count
 from aiperf.score.lineage import recount
 from aiperf.score.score import Score, regulated, score
@@ -39,8 +27,8 @@ from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
 from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops
 from nas.seeds import resnet50_v1
-from tests.aiperf.rules.forged import TIMED, evidence, said, together, with_manifest
-from tests.journals import DATA, Scene, replayed, told
+from tests.aiperf.rules.forged import TIMED, evidence, one, said, together, with_manifest
+from tests.journals import DATA, Scene, replayed, told, within
 from tests.nas.graphs import chain
 from tests.tables import ComesTo
 
@@ -60,13 +48,12 @@ class Script:
 
     def leg(self, index: int, deadline: float | None, groups: int = 1, device: str = "NVIDIA H200") -> Script:
         if index == 0:
-            self.add(0.0, next(event for _, event in HEAD if isinstance(event, Opened)))
-        self.add(0.0, LegBegan(index, "", (), tuple((rank + 1,) for rank in range(groups))))
-        ready = next(event for _, event in HEAD if isinstance(event, RankReady))
+            self.add(0.0, one(events.Opened, HEAD))
+        self.add(0.0, events.LegBegan(index, "", (), tuple((rank + 1,) for rank in range(groups))))
         for group in range(groups):
-            rank = replace(ready.ready, rank=group + 1, device=device)
-            self.add(0.0, replace(ready, group=group, ready=rank))
-        return self.add(0.0, Released(deadline))
+            ready = within(one(events.RankReady, HEAD), rank=group + 1, device=device)
+            self.add(0.0, replace(ready, group=group))
+        return self.add(0.0, events.Released(deadline))
 
     def add(self, t: float, event: Event) -> Script:
         self.replay.add(t, event)
@@ -77,30 +64,28 @@ class Script:
 
     def dispatch(self, trial: int, attempt: int = 1, group: int = 0, t: float = 0.0) -> Script:
         given = Trial(trial, None, (), HyperParameters(0.1, 10), 1, 1, 1)
-        return self.add(t, Dispatched(given, attempt, group, "key", ZERO, ZERO, ZERO, 10))
+        return self.add(t, events.Dispatched(given, attempt, group, "key", ZERO, ZERO, ZERO, 10))
 
     def start(self, trial: int, t: float, attempt: int = 1, built: float = 0.0) -> Script:
-        return self.add(t, Began(Started(trial, attempt, "key", built), t))
+        return self.add(t, events.Began(Started(trial, attempt, "key", built), t))
 
     def block(
         self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
         loss: float | None = 1.0,
     ) -> Script:  # fmt: skip
-        return self.add(
-            end, Stepped(StepBlock(trial, attempt, segment, steps, 10 * steps, seconds, loss), end)
-        )
+        block = StepBlock(trial, attempt, segment, steps, 10 * steps, seconds, loss)
+        return self.add(end, events.Stepped(block, end))
 
     def close(
         self, trial: int, end: float, seconds: float, steps: int = 1, segment: int = 0, attempt: int = 1,
         skipped: int = 0, correct: int = 15,
     ) -> Script:  # fmt: skip
-        found = Segment(
-            trial, attempt, segment, steps, 10 * steps, 1.0, Classified(20, correct), seconds, skipped
-        )
-        return self.add(end, Closed(found, end))
+        tally = Classified(20, correct)
+        found = Segment(trial, attempt, segment, steps, 10 * steps, 1.0, tally, seconds, skipped)
+        return self.add(end, events.Closed(found, end))
 
     def end(self, trial: int, t: float, state: State = State.COMPLETE, attempt: int = 1) -> Script:
-        return self.add(t, Ended(Finished(trial, attempt, state, ""), t))
+        return self.add(t, events.Ended(Finished(trial, attempt, state, ""), t))
 
     def over(self, end: float, reason: str = "trials") -> Replay:
         for attempt in self.replay.running.values():
@@ -111,8 +96,10 @@ class Script:
 
     def operations(self) -> tuple[int, int]:
         """Goodput and raw."""
-        credited = credit(self.replay)
-        return work(self.replay, COUNTS, credited).operations, work(self.replay, COUNTS).operations
+        return self.goodput().operations, work(self.replay, COUNTS).operations
+
+    def goodput(self, counts: Mapping[int, Counted] = COUNTS) -> Work:
+        return work(self.replay, counts, credit(self.replay))
 
 
 # Credit
@@ -141,14 +128,12 @@ def failed(script: Script) -> Script:
     return script.end(0, 2.5, State.FAILED)
 
 
-def huge(replay: Replay) -> int:
-    counts = {0: replace(COUNTED, forward=Ops(mac=10**18 + 1), backward=Ops())}
-    return work(replay, counts, credit(replay)).operations
+def steps(num: int) -> Script:
+    return Script().begin(0).block(0, 2.0, 2.0, steps=num).close(0, 3.0, 1.0, steps=num)
 
 
-def uncounted(replay: Replay) -> tuple[int, int]:
-    found = work(replay, {}, credit(replay))
-    return found.operations, found.trained_examples
+HUGE = {0: replace(COUNTED, forward=Ops(mac=10**18 + 1), backward=Ops())}
+UNEQUAL = [chain(layer, GlobalPool()) for layer in (DepthwiseConv2d(), Conv2d(4, groups=4))]
 
 
 def two_legs() -> Replay:
@@ -185,17 +170,11 @@ def quality(found: Score) -> tuple[object, ...]:
 
 def test_a_score_by_hand(comes_to_what_was_read: ComesTo) -> None:
     """A closed segment credits its steps and its validation once. Sustained OPS are goodput over the whole
-    span, raw OPS are of all steps, and legs add up. Only the regulated score takes half an image for none."""
-    comes_to_what_was_read("score.txt", {**globals(), "score": score})
+    span, raw OPS are of all steps, and legs add up. Only the regulated score takes half an image for none.
+    The column of AIPerf 1 credits whole epochs of all images, by the operations that it counted."""
+    names = {"score": score, "DATA": DATA, "old_count": old_count, "resnet50_v1": resnet50_v1}
+    comes_to_what_was_read("score.txt", {**globals(), **names})
     assert math.copysign(1, regulated(1.0, 10.0)) == 1
-
-
-def test_the_kinds_of_credited_work_are_counted() -> None:
-    script = Script().begin(0).block(0, 2.0, 2.0, steps=4).close(0, 3.0, 1.0, steps=4)
-    found = work(script.replay, COUNTS, credit(script.replay))
-    assert found.kinds == Ops(mac=40 * 3, add=20)
-    assert found.tensor_operations == 40 * 6
-    assert (found.steps, found.trained_examples, found.validated_examples, found.segments) == (4, 40, 20, 1)
 
 
 def test_work_before_the_release_credits_nothing() -> None:
@@ -225,47 +204,9 @@ def test_utilisation_is_of_the_devices_of_each_leg_and_of_a_group_that_came_back
 @pytest.mark.parametrize(("synthetic", "of"), [(True, 400), (False, 10**6)])
 def test_a_larger_test_of_generated_examples_is_worth_nothing(synthetic: bool, of: int) -> None:
     """It is made after the span, so it costs nothing."""
-    changed = together(
-        with_manifest(synthetic=synthetic), said(events.Tested, tally=Classified(10**6, 10**6))
-    )
-    seen = evidence(changed(TIMED)).score
+    right = said(events.Tested, tally=Classified(10**6, 10**6))
+    seen = evidence(together(with_manifest(synthetic=synthetic), right)(TIMED)).score
     assert seen.regulated_score == pytest.approx(math.log(2 * of) * seen.ops_per_second)
-
-
-# Control, states, comparison
-
-
-def test_the_control_is_the_sum_and_the_slowest_with_its_host() -> None:
-    replay = replayed(told(Scene(minutes=0, max_trials=1, groups=3)))
-    found = score(replay, {}).control
-    assert found is not None
-    assert (found.devices, found.examples_per_second) == (3, 101.0 + 102.0 + 103.0)
-    assert (found.slowest_examples_per_second, found.slowest_host, found.slowest_rank) == (101.0, "node1", 1)
-    assert score(Script().over(1.0), COUNTS).control is None
-
-
-def test_trials_are_numbered_by_their_last_state() -> None:
-    script = Script(groups=2).begin(0).end(0, 1.0, State.FAILED).begin(0, attempt=2, t=1.0).begin(1, group=1)
-    script.add(2.0, GroupLost(1, "gone"))
-    assert {state: num for state, num in score(script.replay, COUNTS).trials.items() if num} == {
-        "RUNNING": 1,
-        "LOST": 1,
-    }
-
-
-def test_aiperf_1_counts_its_own_network_as_it_did() -> None:
-    assert old_count(resnet50_v1()) == OldCount(7_806_583_495, 15_246_874_820)
-    depthwise, groups = (chain(layer, GlobalPool()) for layer in (DepthwiseConv2d(), Conv2d(4, groups=4)))
-    assert old_count(depthwise) == old_count(groups)
-
-
-def test_the_column_of_aiperf_1_credits_whole_epochs_of_all_images() -> None:
-    assert (DATA["training_examples"], DATA["validation_examples"]) == (200, 400)
-    script = Script().begin(0).block(0, 2.0, 2.0, steps=39).close(0, 3.0, 1.0, steps=39)
-    found = score(script.over(4.0), COUNTS).aiperf1_ops_per_second  # 390 images: one epoch
-    assert found == (400 * 5 + 200 * (5 + 7)) / 4
-    without = {0: replace(COUNTED, old=None)}
-    assert score(script.replay, without).aiperf1_ops_per_second is None
 
 
 # Timeline and shares
@@ -338,9 +279,7 @@ def test_the_bootstrap_draws_what_numpy_draws(below: int, num: int) -> None:
 
 def test_the_interval_of_the_mean_is_of_blocks_that_are_drawn_whole() -> None:
     rates = np.random.RandomState(1).normal(100, 10, size=31)
-    starts = np.random.RandomState(0).randint(
-        0, 31 - 3 + 1, (2000, 11)
-    )  # ∛31 is 3; eleven blocks fill 31 bins
+    starts = np.random.RandomState(0).randint(0, 31 - 3 + 1, (2000, 11))  # ∛31 is 3; 11 blocks fill 31 bins
     means = [np.concatenate([rates[start : start + 3] for start in row])[:31].mean() for row in starts]
     assert interval_of_mean(rates) == pytest.approx(np.quantile(means, [0.025, 0.975]), rel=1e-12)
 
@@ -348,18 +287,13 @@ def test_the_interval_of_the_mean_is_of_blocks_that_are_drawn_whole() -> None:
 def test_the_interval_of_the_mean_covers_it_about_as_often_as_it_says() -> None:
     """Independent normal rates, true mean 100: a moving-block interval of 60 bins is slightly narrow."""
     draw = np.random.RandomState(5)
-    hits = 0
-    for _ in range(100):
-        low, high = interval_of_mean(draw.normal(100, 10, size=60))
-        hits += low <= 100 <= high
-    assert 85 <= hits <= 99
+    intervals = [interval_of_mean(draw.normal(100, 10, size=60)) for _ in range(100)]
+    assert 85 <= sum(low <= 100 <= high for low, high in intervals) <= 99
 
 
 def test_shares_are_of_the_span_of_each_group_and_stop_at_its_end() -> None:
     script = Script(deadline=10.0, groups=2).begin(0).block(0, 4.0, 4.0).close(0, 6.0, 2.0)
     script.begin(1, group=1, t=6.0).block(1, 9.0, 1.0).close(1, 12.0, 3.0)
     script.add(13.0, LegEnded("deadline", 10.0))
-    first, second = shares(script.replay)
-    assert (first.group, first.train, first.validate, first.rest) == (0, 0.4, 0.2, pytest.approx(0.4))
-    assert (second.group, second.train, second.validate) == (1, 0.1, pytest.approx(0.1))
-    assert second.rest == pytest.approx(0.8)
+    found = [astuple(each) for each in shares(script.replay)]
+    assert found == [pytest.approx((0, 0.4, 0.2, 0.4)), pytest.approx((1, 0.1, 0.1, 0.8))]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.journal.events import Beat, LegBegan, Opened
+from aiperf.journal.events import Beat, Opened
 from aiperf.journal.file import VERSION, JournalReader, chained, read_journal
 from aiperf.journal.names import fingerprint
 from aiperf.journal.run_files import RunFiles
@@ -33,6 +33,10 @@ def files(tmp_path: Path) -> RunFiles:
     return RunFiles(tmp_path / "runs" / "one")
 
 
+def resumed(files: RunFiles) -> JournalWriter:
+    return JournalWriter.resume(files, lambda line: None)
+
+
 def begun(files: RunFiles, beats: int = 2) -> None:
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, OPENED)
@@ -42,17 +46,15 @@ def begun(files: RunFiles, beats: int = 2) -> None:
 
 @pytest.mark.parametrize("salt", ["", "5a" * 32])
 def test_every_event_of_a_run_comes_back_as_it_was_written(salt: str, files: RunFiles) -> None:
-    timed = told(Scene(minutes=0.1, out_of_memory=frozenset({1}), lost=((0, 14.0),), killed_at=15.0))
-    t, opened = timed[0]
-    assert isinstance(opened, Opened)
-    timed[0] = (t, replace(opened, salt_sha256=fingerprint(salt) if salt else ""))
+    scene = Scene(minutes=0.1, out_of_memory=frozenset({1}), lost=((0, 14.0),), killed_at=15.0)
+    (t, opened), *rest = told(scene)
+    timed = [(t, replace(opened, salt_sha256=fingerprint(salt) if salt else "")), *rest]
     with JournalWriter.begin(files, salt) as journal:
         for t, event in timed:
             journal.write(t, event)
     lines = read_journal(files.journal)
-    assert [(line.t, line.event) for line in lines] == timed
-    assert [line.number for line in lines] == list(range(1, len(timed) + 1))
-    assert all(line.intact for line in lines)
+    expected = [(number, t, event, True) for number, (t, event) in enumerate(timed, 1)]
+    assert [(line.number, line.t, line.event, line.intact) for line in lines] == expected
     assert len({type(line.event) for line in lines}) == 14  # all kinds but Beat
 
 
@@ -82,32 +84,50 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
     whole = files.journal.read_bytes()
     files.journal.write_bytes(whole + torn)
     assert len(read_journal(files.journal)) == 3
-    with JournalWriter.resume(files, lambda line: None) as journal:
+    with resumed(files) as journal:
         journal.write(9.0, Beat())
     assert files.journal.read_bytes().startswith(whole)
     assert [line.t for line in read_journal(files.journal)] == [0.0, 0.0, 1.0, 9.0]
     assert all(line.intact for line in read_journal(files.journal))
 
 
-def test_any_other_damage_is_refused_with_its_line(
+def test_any_other_damage_is_refused_with_its_line_and_what_is_no_journal_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
+    """Of another version, which may have any keys, is said what to install."""
     monkeypatch.chdir(tmp_path)
     files = RunFiles(Path("one"))
     begun(files)
     first, _, *rest = files.journal.read_bytes().splitlines()
 
     def read(damaged: bytes) -> object:
-        files.journal.write_bytes(b"\n".join([first, damaged, *rest]) + b"\n")
+        return held(b"\n".join([first, damaged, *rest]) + b"\n")
+
+    def version(number: int) -> object:
+        other = {"version": number, "program": "9.0", "config": {"unheard": "of"}, "more": 1}
+        return held(json.dumps(json.loads(first) | other).encode() + b"\n")
+
+    def read_whole(files: RunFiles) -> object:
         return read_journal(files.journal)
 
-    comes_to_what_was_read("damaged_lines.txt", {"read": read})
+    def held(content: bytes | None, use: Callable[[RunFiles], object] = read_whole) -> object:
+        """What comes of a run directory whose journal holds that; None: it has none."""
+        files.journal.unlink(missing_ok=True)
+        if content is not None:
+            files.journal.write_bytes(content)
+        return use(files)
+
+    comes_to_what_was_read("damaged_lines.txt", {"resume": resumed, "VERSION": VERSION, **locals()})
     for damage, words in (
         (b"[" * 100_000, "recursion"),
         (b'{"t":1.0,"type":"Nothing","chain":""}', "is not a known"),
     ):
         with pytest.raises(JournalError, match=rf"line 2 is damaged: .*{words}"):
             read(damage)
+    files.journal.unlink()
+    files.journal.mkdir()
+    with pytest.raises(JournalError, match="it is a directory, not a file; give a run directory"):
+        read_journal(files.journal)
 
 
 def test_a_broken_chain_is_told_by_the_line_below_it_and_ends_a_resume(files: RunFiles) -> None:
@@ -117,43 +137,7 @@ def test_a_broken_chain_is_told_by_the_line_below_it_and_ends_a_resume(files: Ru
     files.journal.write_bytes(b"".join(lines))
     assert [line.number for line in read_journal(files.journal) if not line.intact] == [3]
     with pytest.raises(JournalError, match=r"line 3: the chain is broken, .* cannot be continued"):
-        JournalWriter.resume(files, lambda line: None)
-
-
-@pytest.mark.parametrize("version", [VERSION + 1, VERSION - 1, 0])
-def test_another_version_is_refused_in_one_line_that_says_what_to_install(
-    version: int, files: RunFiles
-) -> None:
-    begun(files)
-    record = json.loads(files.journal.read_text().splitlines()[0])
-    record.update(version=version, program="9.0", config={"unheard": "of"}, more=1)
-    files.journal.write_text(json.dumps(record) + "\n")
-    with pytest.raises(JournalError) as error:
-        read_journal(files.journal)
-    assert str(error.value) == (
-        f"{files.journal} is a journal of version {version}, written by aiperf-hpc 9.0; this program reads "
-        "version 4 only: install that one"
-    )
-
-
-def test_what_is_no_journal_is_refused(files: RunFiles) -> None:
-    with pytest.raises(JournalError, match=r"no journal at .*; give a run directory"):
-        read_journal(files.journal)
-    with pytest.raises(JournalError, match="no journal at"):
-        JournalWriter.resume(files, lambda line: None)
-    files.directory.mkdir(parents=True)
-    files.journal.write_text('{"t":0.0,"type":"Beat","chain":""}\n')
-    with pytest.raises(JournalError, match="its first line is not Opened"):
-        read_journal(files.journal)
-    files.journal.write_text("")
-    with pytest.raises(JournalError, match="has no complete line"):
-        read_journal(files.journal)
-    with pytest.raises(JournalError, match="has no complete line"):
-        JournalWriter.resume(files, lambda line: None)
-    files.journal.unlink()
-    files.journal.mkdir()
-    with pytest.raises(JournalError, match="it is a directory, not a file; give a run directory"):
-        read_journal(files.journal)
+        resumed(files)
 
 
 def test_a_journal_that_shrinks_under_its_reader_is_refused(files: RunFiles) -> None:
@@ -178,14 +162,14 @@ def test_a_second_writer_in_the_same_process_is_refused(files: RunFiles) -> None
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, OPENED)
         with pytest.raises(JournalError, match="belongs to a run in progress"):
-            JournalWriter.resume(files, lambda line: None)
+            resumed(files)
 
 
 def test_a_killed_process_leaves_no_lock_behind(files: RunFiles) -> None:
     assert _elsewhere("begin", files).returncode == -9
     assert json.loads(files.lock.read_text())["pid"] != os.getpid()
     files.journal.write_bytes("".join(f"{line}\n" for line in chained([(0.0, OPENED)])).encode())
-    with JournalWriter.resume(files, lambda line: None) as journal:
+    with resumed(files) as journal:
         journal.write(1.0, Beat())
 
 
@@ -194,9 +178,9 @@ def test_the_lock_of_another_host_holds_while_its_journal_grows(files: RunFiles)
     begun(files)
     files.lock.write_text('{"pid": 7, "host": "elsewhere"}')
     with pytest.raises(JournalError, match="process 7 on elsewhere"):
-        JournalWriter.resume(files, lambda line: None)
+        resumed(files)
     os.utime(files.journal, (1e9, 1e9))
-    JournalWriter.resume(files, lambda line: None).close()
+    resumed(files).close()
 
 
 def test_a_full_disk_ends_the_journal_before_the_line(
@@ -211,12 +195,10 @@ def test_a_full_disk_ends_the_journal_before_the_line(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(file, data[: len(data) // 2])
 
-    journal = JournalWriter.resume(files, lambda line: None)
+    journal = resumed(files)
     monkeypatch.setattr(os, "write", half)
-    with pytest.raises(
-        JournalError,
-        match=r"cannot be written: No space left on device; free some space .*, then: aiperf-hpc resume /",
-    ):
+    full = r"cannot be written: No space left on device; free some space .*, then: aiperf-hpc resume /"
+    with pytest.raises(JournalError, match=full):
         journal.write(5.0, Beat())
     monkeypatch.undo()
     assert files.journal.read_bytes() == whole
@@ -231,19 +213,13 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
         JournalWriter.begin(RunFiles(tmp_path / "file" / "run"))
 
 
-@pytest.mark.parametrize("groups", [((1,), ()), ((1,), (1,)), ((1, 1),)])
-def test_groups_without_ranks_and_ranks_of_two_groups_are_none(groups: tuple[tuple[int, ...], ...]) -> None:
-    with pytest.raises(ValueError, match="each has a rank at the least, and each rank one group"):
-        LegBegan(0, "2026-01-01T00:00:00+00:00", ("aiperf-hpc",), groups)
-
-
 def test_a_lock_that_cannot_be_taken_ends_a_resume_in_one_line(files: RunFiles) -> None:
     """As on a read-only file system."""
     begun(files)
     files.lock.unlink()
     files.lock.mkdir()
     with pytest.raises(JournalError, match="lock cannot be written: Is a directory; choose a writable"):
-        JournalWriter.resume(files, lambda line: None)
+        resumed(files)
 
 
 HARMS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -103,12 +104,7 @@ def test_what_identifies_is_a_commitment_and_comes_back_with_the_private_file(tm
         LegEnded("deadline", 1.0),
     )
     found = lines(tmp_path / "run", *events)
-    text = json.dumps(found)
-    assert not [
-        word
-        for word in ("alice", "node1", "node2", "GPU-1", "4711081", "a.sif", "x.xml", "s3cr")
-        if word in text
-    ]
+    assert not re.search(r"alice|node1|node2|GPU-1|4711081|a\.sif|x\.xml|s3cr", json.dumps(found))
     began, ready, lost, ended, deadline = found
     assert began["command"][1:5] == ["run", "--hf-token", "[secret]", "--directory"]
     assert ready["ready"]["settings"]["job"].startswith("Slurm job-")
@@ -142,7 +138,5 @@ def test_files_are_named_as_the_journal_names_their_host(tmp_path: Path) -> None
     for each in (files, RunFiles(tmp_path / "elsewhere", salt=SALT)):
         assert (each.witness("node1", 1).name, each.witness(began["host"], 1).name) == (name, name)
     files.private.write_text('{"salt":"another"}\n')
-    assert (files.witness("node1", 1).name, files.witness(began["host"], 1).name) == (
-        "node1.rank1.steps.jsonl",
-        name,
-    )
+    shown = [files.witness(host, 1).name for host in ("node1", began["host"])]
+    assert shown == ["node1.rank1.steps.jsonl", name]

@@ -41,17 +41,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_commitment_is_an_hmac_of_kind_and_value_with_the_salt() -> None:
-    digest = HMAC(SALT.encode(), b"host\0node1", sha256).hexdigest()
-    assert (NODE, commitment(SALT, "process", 31)) == (
-        f"host-{digest[:12]}",
-        int(HMAC(SALT.encode(), b"process\x0031", sha256).hexdigest()[:12], 16),
+    host, process = (
+        HMAC(SALT.encode(), text, sha256).hexdigest()[:12] for text in (b"host\0node1", b"process\x0031")
     )
+    assert (NODE, commitment(SALT, "process", 31)) == (f"host-{host}", int(process, 16))
     assert len({NODE, LOGIN, commitment(SALT, "user", "node1"), commitment("5b" * 32, "host", "node1")}) == 4
-    assert (hidden(SALT, "host", "node1"), hidden(SALT, "host", NODE), hidden("", "host", "a")) == (
-        NODE,
-        NODE,
-        "a",
-    )
+    assert [hidden(SALT, "host", host) for host in ("node1", NODE)] == [NODE, NODE]
+    assert hidden("", "host", "a") == "a"
     assert len(new_salt()) == 64
     assert new_salt() != new_salt()
 
@@ -78,9 +74,7 @@ def test_a_run_that_goes_on_adds_to_it_after_a_torn_line(path: Path) -> None:
 def test_without_its_private_file_a_run_is_not_continued(path: Path) -> None:
     for change in (lambda: path.write_text('{"salt": "other"}\n'), path.unlink):
         change()
-        with pytest.raises(
-            JournalError, match=r"private.jsonl is missing, cannot be read or belongs to another run"
-        ):
+        with pytest.raises(JournalError, match=r"l is missing, cannot be read or belongs to another run"):
             PrivateFile.resume(path, fingerprint(SALT))
 
 

@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,17 +31,16 @@ CHANGES = (
 """What is replaced in a line by what."""
 
 
-class OfJson(JournalReader):
-    """Reads every line as JSON."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._usual = NothingUsual()
+@pytest.fixture(params=RECORDED, ids=lambda path: path.parent.name)
+def journal(request: pytest.FixtureRequest) -> Path:
+    return request.param
 
 
-class NothingUsual(UsualLines):
-    def read(self, raw: bytes, names: Names) -> None:
-        return None
+def of_json(path: Path) -> JournalReader:
+    """A reader that reads every line as JSON."""
+    reader = JournalReader(path)
+    reader._usual = SimpleNamespace(read=lambda raw, names: None)
+    return reader
 
 
 def read(reader: JournalReader, raw: bytes) -> Read | str:
@@ -51,9 +51,8 @@ def read(reader: JournalReader, raw: bytes) -> Read | str:
         return str(error)
 
 
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_both_readers_read_every_line_alike(journal: Path) -> None:
-    assert list(JournalReader(journal).new_lines()) == list(OfJson(journal).new_lines())
+    assert list(JournalReader(journal).new_lines()) == list(of_json(journal).new_lines())
 
 
 BLOCK, VALIDATION = b'"type":"Stepped"', b'"type":"Closed"'
@@ -69,7 +68,6 @@ def folded(journal: Path) -> Replay:
     return at_once
 
 
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_rows_are_folded_as_the_events_that_they_are(journal: Path) -> None:
     found = folded(journal)
     assert (found.faults, found.broken) == ([], [])
@@ -77,7 +75,6 @@ def test_rows_are_folded_as_the_events_that_they_are(journal: Path) -> None:
         assert len(table) == journal.read_bytes().count(kind) > 0
 
 
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_lines_are_folded_block_by_block_up_to_the_one_that_holds_a_damaged_line(
     journal: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -96,17 +93,13 @@ def test_lines_are_folded_block_by_block_up_to_the_one_that_holds_a_damaged_line
     assert vars(found) == vars(folded(journal))
 
 
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_an_attempt_gives_its_validations_back_as_they_were_written(journal: Path) -> None:
     lines = list(JournalReader(journal).new_lines())
     found = replay(lines)
-    written: dict[tuple[int, int], list[Closed]] = {}
-    for line in lines:
-        if isinstance(line.event, Closed):
-            written.setdefault((line.event.segment.trial, line.event.segment.attempt), []).append(line.event)
-    for attempt in found.attempts:
-        held = [Closed(v.segment, v.end, v.logs) for v in attempt.validations]
-        assert held == written.get((attempt.trial.number, attempt.number), [])
+    held = [Closed(v.segment, v.end, v.logs) for attempt in found.attempts for v in attempt.validations]
+    places = {(attempt.trial.number, attempt.number): place for place, attempt in enumerate(found.attempts)}
+    written = [line.event for line in lines if isinstance(line.event, Closed)]
+    assert held == sorted(written, key=lambda event: places[event.segment.trial, event.segment.attempt])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +114,6 @@ def test_an_attempt_gives_its_validations_back_as_they_were_written(journal: Pat
         (b'"steps":', b'"steps":1', None, None),
     ],
 )
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("kind", [BLOCK, VALIDATION], ids=["Stepped", "Closed"])
 def test_a_changed_row_is_the_same_fault_of_the_same_line(
     journal: Path, kind: bytes, old: bytes, new: bytes, place: int | None, fault: str | None, tmp_path: Path
@@ -139,7 +131,6 @@ def test_a_changed_row_is_the_same_fault_of_the_same_line(
     assert all(re.match(fault, text) for text in texts if fault)
 
 
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_the_frequent_kinds_of_line_are_usual(journal: Path) -> None:
     """Else reading falls back to JSON, and a long journal takes twice as long."""
     usual, names = UsualLines(), Names(journal)
@@ -149,12 +140,11 @@ def test_the_frequent_kinds_of_line_are_usual(journal: Path) -> None:
             assert usual.read(raw, names) is not None, raw
 
 
-@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_both_readers_say_the_same_of_a_changed_line(journal: Path) -> None:
     """In each kind of line, at places drawn at random."""
-    draw, by_pattern, of_json = random.Random(1), JournalReader(journal), OfJson(journal)
+    draw, by_pattern, by_json = random.Random(1), JournalReader(journal), of_json(journal)
     lines = journal.read_bytes().splitlines(keepends=True)
-    for reader in (by_pattern, of_json):
+    for reader in (by_pattern, by_json):
         reader._read(1, lines[0])
     outcomes = Counter[bool]()
     kinds = {raw.split(b'"type":"', 1)[1][:9]: raw for raw in lines[1:]}
@@ -164,6 +154,6 @@ def test_both_readers_say_the_same_of_a_changed_line(journal: Path) -> None:
             for place in draw.sample(places, min(3, len(places))):
                 changed = raw[:place] + new + raw[place + len(old) :]
                 found = read(by_pattern, changed)
-                assert found == read(of_json, changed), changed
+                assert found == read(by_json, changed), changed
                 outcomes[isinstance(found, tuple)] += 1
     assert min(outcomes[True], outcomes[False]) > 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,18 +38,22 @@ from tests.mpi.jobs import QUICK
 
 PLUGINS = ROOT / "tests" / "plugins"
 PRESET = str(PLUGINS / "spectra" / "spectra.toml")
-CACHES = [each.cache_clear for each in (installed, registry._installed_task, registry._task_of_head)]
+CACHES = (installed, registry._installed_task, registry._task_of_head)
 LACKS = "'spectra' makes a manifest without training_examples, validation_examples, test_examples; correct"
+OPERATIONS = "Operations for one spectrogram of 48 bins × 32 frames, 4 sounds"
 OWN = "digits, idx, cifar10, imagefolder, packed, synthetic, text, synthetic-text"
+
+
+def forget() -> None:
+    for cached in CACHES:
+        cached.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def no_task_is_known_yet() -> Iterator[None]:
-    for forget in CACHES:
-        forget()
+    forget()
     yield
-    for forget in CACHES:
-        forget()
+    forget()
 
 
 @pytest.fixture
@@ -59,9 +64,8 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.contract
 def test_its_data_have_a_key_of_their_own_and_its_runs_are_never_ranked(plugins: None) -> None:
     config = with_overrides(load_preset(PRESET), dict([parse_setting("data.bins=40")]))
-    own = OWN.split(", ")
-    assert data_names()[: len(own)] == own
-    assert "spectra" in data_names()[len(own) :]
+    assert ", ".join(data_names()).startswith(f"{OWN}, ")
+    assert "spectra" in data_names()
     assert from_toml(to_toml(config), where="it") == config
     assert encode(config)["data"]["bins"] == 40
     graph = starting_graph(config)
@@ -90,10 +94,8 @@ def test_it_is_simulated_judged_shown_and_refused_without_its_package(
     shown = summary_text(run)
     assert "training spectrograms credited" in shown
     assert "spectrograms/s (a residual network of 16 to 64 channels" in shown
-    first = count_text(starting_graph(wanted)).splitlines()[0]
-    assert first == "Operations for one spectrogram of 48 bins × 32 frames, 4 sounds"
-    for forget in CACHES:
-        forget()
+    assert count_text(starting_graph(wanted)).splitlines()[0] == OPERATIONS
+    forget()
     seed = graph_from_json(run.replay.opened.seed_graph)
     assert task_of_graph(seed).name == "spectra", "by its head, before a configuration has named its data"
     assert task_of_graph(replace(seed, head=Classes())) is registry.IMAGES
@@ -117,10 +119,8 @@ def test_what_is_no_task_is_one_line(
 ) -> None:
     _install(tmp_path, "first", entries)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=rf"^.*{re.escape(told)}.*\Z"):  # `.` is no end of a line
         load_preset(PRESET)
-    assert told in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 def test_two_of_one_name_are_refused_and_an_own_name_stays_ours(
@@ -182,15 +182,11 @@ def test_it_is_trained_reported_counted_and_exported(tmp_path: Path) -> None:
     assert "passed  search              3 of 3 proposals reproduced" in typed("validate", run)
     typed("report", run)
     assert "training spectrograms" in (run / "report.html").read_text(encoding="utf-8")
-    graph = tmp_path / "graph.json"
+    graph, network = tmp_path / "graph.json", tmp_path / "network.py"
     typed("graph", run, "0", "-o", graph)
-    assert "Operations for one spectrogram of 48 bins × 32 frames, 4 sounds" in typed(
-        "count", "--seed", graph
-    )
-    typed("graph", run, "--torch", tmp_path / "network.py")
-    script = subprocess.run(
-        [sys.executable, tmp_path / "network.py"], capture_output=True, text=True, check=True
-    )
+    assert OPERATIONS in typed("count", "--seed", graph)
+    typed("graph", run, "--torch", network)
+    script = subprocess.run([sys.executable, network], capture_output=True, text=True, check=True)
     assert script.stdout.startswith("tensor([[")
     typed("graph", run, "--onnx", tmp_path / "network.onnx")
     assert '"spectrograms": "test", "samples_count": 240' in typed("export", run, "--mllog")

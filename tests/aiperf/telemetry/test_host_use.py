@@ -65,8 +65,6 @@ def test_a_child_that_has_ended_counts_and_a_stranger_does_not(
     own = started(WITH_CHILD)
     meter = Meter([own.pid], inf)  # before anything is burnt
     stranger = started(BURNS.format(seconds=0.5))
-    assert own.stdin is not None
-    assert own.stdout is not None
     own.stdin.write("\n")
     own.stdin.flush()
     seconds = float(own.stdout.readline())

@@ -75,11 +75,10 @@ def test_a_line_has_the_node_s_power_if_it_has_a_meter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what a meter that fails says of it, which costs nothing else."""
-    folder = tmp_path / "hwmon0"
-    folder.mkdir()
-    (folder / "name").write_text("power_meter\n")
-    (folder / "power1_average").write_text("512000000\n")
     monkeypatch.setattr(node, "HWMON", tmp_path)
+    (folder := tmp_path / "hwmon0").mkdir()
+    for name in ("name", "power1_average"):
+        (folder / name).write_text(f"{ACPI[name]}\n")
     host, meter = Sensor("host", lambda: lambda: {"utilisation": 0.5}), Sensor("node", node.open_node)
     line = json.loads(_line([host, meter], []))
     assert (line["host"]["utilisation"], line["node"]["power_watts"]) == (0.5, 512.0)

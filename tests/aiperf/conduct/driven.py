@@ -6,41 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import simpy
-
 from aiperf.pretending.assumptions import Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Pretended
-from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.ranks.world import ALONE
-from aiperf.simulation.data_on_nodes import DataOnNodes
-from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
-from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
+from aiperf.simulation.simulated_group import SimulatedGroup
+from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.training.driver import Driver
 from aiperf.training.pretending_worker import PretendingWorker
 from aiperf.wire.messages import Setup
 from aiperf.wire.reports import FromGroup
 from nas.record import graph_to_json
 from tests.aiperf.conduct.courses import SEED, STEP_SECONDS, VALIDATE_SECONDS, Script, VirtualClock, heard
-from tests.aiperf.simulation.simulated import steady
+from tests.aiperf.simulation.simulated import steady, surroundings
+
+ASSUMPTIONS = steady(
+    trials=Trials(0.0, 0.0),
+    spread=Spread(0.0, 0.0),
+    startup=StartUp(0.0, 0.0, 0.0, 0.0),
+    storage=Storage(1e24, 1e24, 0.0),
+)
 
 
-class Timed:
+def time(script: Script, monkeypatch: Any) -> None:
     """Makes a group of `Pretended` as fast and as good as a script says."""
-
-    def __init__(self, script: Script, monkeypatch: Any) -> None:
-        tallies = script.tallies()
-        monkeypatch.setattr(Pretended, "step_seconds", lambda *_: STEP_SECONDS)
-        monkeypatch.setattr(Pretended, "validate_seconds", lambda *_: VALIDATE_SECONDS)
-        monkeypatch.setattr(Pretended, "tally", lambda *_: next(tallies))
-
-
-def assumptions() -> Any:
-    return steady(
-        trials=Trials(0.0, 0.0),
-        spread=Spread(0.0, 0.0),
-        startup=StartUp(0.0, 0.0, 0.0, 0.0),
-        storage=Storage(1e24, 1e24, 0.0),
-    )
+    tallies = script.tallies()
+    monkeypatch.setattr(Pretended, "step_seconds", lambda *_: STEP_SECONDS)
+    monkeypatch.setattr(Pretended, "validate_seconds", lambda *_: VALIDATE_SECONDS)
+    monkeypatch.setattr(Pretended, "tally", lambda *_: next(tallies))
 
 
 def setup(script: Script, directory: Path) -> Setup:
@@ -63,35 +55,23 @@ def in_turn(driver: Driver[Any], clock: VirtualClock) -> Callable[[], Any]:
 
 
 def simulated(script: Script, directory: Path, monkeypatch: Any) -> str:
-    Timed(script, monkeypatch)
-    env, said, machine = simpy.Environment(), list[FromGroup](), SimulatedMachine(1, 1)
-    around = Surroundings(
-        env,
-        assumptions(),
-        SharedStorage(env, assumptions().storage),
-        DataOnNodes(assumptions().data),
-        lambda setup, places, speed: Pretended(
-            assumptions(), setup.config, SEED, pretended_manifest(setup.config), len(places), speed
-        ),
-        lambda _, message: said.append(message),
-        machine.hosts,
-        "code",
-        0.0,
-    )
+    time(script, monkeypatch)
+    said, machine = list[FromGroup](), SimulatedMachine(1, 1)
+    around = surroundings(machine, ASSUMPTIONS, SEED, lambda _, message: said.append(message))
     group = SimulatedGroup(around, 0, machine.places, 1.0)
     group.hear(setup(script, directory))
-    env.run()
+    around.env.run()
     for at, message in script.messages:
-        env.run(until=env.timeout(at - env.now))
+        around.env.run(until=around.env.timeout(at - around.env.now))
         group.hear(message)
-    env.run()
+    around.env.run()
     return heard(script, said)
 
 
 def pretended(script: Script, directory: Path, monkeypatch: Any) -> str:
-    Timed(script, monkeypatch)
+    time(script, monkeypatch)
     clock, said = VirtualClock(script), list[FromGroup]()
-    worker = PretendingWorker(ALONE, assumptions(), said.append)
+    worker = PretendingWorker(ALONE, ASSUMPTIONS, said.append)
     clock.deliver = worker.take
     monkeypatch.setattr(worker, "clock", clock)
     monkeypatch.setattr(worker.ended, "wait", clock.wait)

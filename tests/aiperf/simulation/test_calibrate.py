@@ -27,14 +27,11 @@ TRUE = steady(
     spread=Spread(0.02, 0.05),
     startup=StartUp(20.0, 0.0, 0.0, 30.0),
 )
-SHORT = config(
-    30.0,
-    **{
-        "training.epochs": [1],
-        "training.validate_every_examples": 100_000,
-        "data.training_examples": 200_000,
-    },
-)
+LITTLE = {"training.validate_every_examples": 100_000, "data.training_examples": 200_000}
+SHORT = config(30.0, **{"training.epochs": [1], **LITTLE})
+
+
+RECORDED = Path(__file__).parents[2] / "recorded/language/journal.jsonl"
 
 
 def test_a_simulated_run_gives_its_assumptions_back(tmp_path: Path) -> None:
@@ -73,9 +70,8 @@ def test_networks_that_differ_at_equal_operations_are_seen(tmp_path: Path) -> No
 
 
 def test_a_run_tells_the_law_of_its_own_task() -> None:
-    journal = Path(__file__).parents[2] / "recorded/language/journal.jsonl"
     h100 = assumed("h100")
-    found = calibrate(read_journal(journal), h100)
+    found = calibrate(read_journal(RECORDED), h100)
     assert found.assumptions.errors.images == h100.errors.images
     assert found.assumptions.errors.language != h100.errors.language
     assert "errors.language" in {each.names for each in found.found if each.known}
@@ -83,7 +79,7 @@ def test_a_run_tells_the_law_of_its_own_task() -> None:
 
 def test_a_fabric_that_was_measured_is_taken_over() -> None:
     """It has eight hosts, whose pairs at half of the width have a quarter of what neighbours have."""
-    lines = list(read_journal(Path(__file__).parents[2] / "recorded/language/journal.jsonl"))
+    lines = list(read_journal(RECORDED))
     begin = next(place for place, line in enumerate(lines) if isinstance(line.event, Released))
     nodes = tuple(
         FabricNode(f"node{n}", (TimedAllReduce(64, 2e-5), TimedAllReduce(1 << 20, 1e-4))) for n in range(8)

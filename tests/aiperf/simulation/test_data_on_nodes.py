@@ -4,73 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from aiperf.config import load_preset
 from aiperf.pretending.assumptions import TrainingData
-from aiperf.simulation.data_on_nodes import DataOnNodes, ImageReading
+from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.wire.layout import layout
+from tests.tables import ComesTo
 
 IMAGES, BYTES = 1000, 10.0
 SET = IMAGES * BYTES
-ROOMY = TrainingData(BYTES, 1e9)
+Next = int | tuple[int, int]
+BEGIN = 0
+"""In the place of a number of images: the group begins a trial."""
 
 
-def readings(
-    hosts: str, size: int, assumed: TrainingData = ROOMY, spread: bool = False
-) -> list[ImageReading]:
-    """That of each group of these hosts."""
-    places, nodes = layout(hosts, size, spread), DataOnNodes(assumed)
-    groups = dict.fromkeys(place.group for place in places)
-    data = load_preset("ranked").data
-    return [
-        nodes.reading([place for place in places if place.group == each], data, IMAGES) for each in groups
-    ]
+def shares(
+    hosts: str, size: int, *images: Next, memory: float = 1e9, spread: bool = False, **data: str
+) -> list[list[float]]:
+    """What the nodes of a group of these hosts read of the set for its next images, several times; a pair
+    names another group first."""
+    places, nodes = layout(hosts, size, spread), DataOnNodes(TrainingData(BYTES, memory))
+    own = replace(load_preset("ranked").data, **data)
+    groups = sorted({place.group for place in places})
+    readings = [nodes.reading([p for p in places if p.group == group], own, IMAGES) for group in groups]
+    found = []
+    for each in images:
+        group, num = each if isinstance(each, tuple) else (0, each)
+        if num == BEGIN:
+            readings[group].begin()
+        else:
+            found.append([round(read / SET, 9) for read in readings[group].next(num)])
+    return found
 
 
-def test_a_group_alone_reads_the_set_once() -> None:
-    (one,) = readings("aaa", 2)
-    assert [one.next(250) for _ in range(4)] == [pytest.approx([SET / 4])] * 4
-    assert one.next(2500) == [0.0]
-
-
-def test_a_trial_begins_with_a_new_order() -> None:
-    (one,) = readings("aaa", 2)
-    assert one.next(500) == [pytest.approx(SET / 2)]
-    one.begin()
-    # Of another half of the images, half were read before.
-    assert one.next(500) == [pytest.approx(SET / 4)]
-    assert one.next(500) == [pytest.approx(SET / 4)], "an epoch has each image once"
-    assert one.next(500) == [0.0]
-
-
-def test_what_another_group_of_the_node_has_read_is_there() -> None:
-    first, second = readings("aaa", 1)
-    assert first.next(500) == [pytest.approx(SET / 2)]
-    assert second.next(500) == [pytest.approx(SET / 4)]
-    assert first.next(500) == [pytest.approx(SET / 4)], "the second has read half of these"
-    assert second.next(500) == [0.0]
-
-
-def test_a_node_of_a_spread_group_reads_its_share_of_each_epoch() -> None:
-    (one,) = readings("aab", 2, spread=True)
-    assert one.next(IMAGES) == pytest.approx([SET / 2, SET / 2])
-    # The share of the next epoch is another one: half of it is there.
-    assert one.next(IMAGES) == pytest.approx([SET / 4, SET / 4])
-    assert one.next(2 * IMAGES) == pytest.approx([SET / 8 + SET / 16] * 2)
-
-
-def test_what_does_not_fit_into_memory_is_read_in_every_epoch() -> None:
-    (one,) = readings("aaa", 2, TrainingData(BYTES, 0.25 * SET))
-    assert one.next(IMAGES) == [pytest.approx(SET)]
-    assert one.next(2 * IMAGES) == [pytest.approx(2 * 0.75 * SET)]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"name": "synthetic"}, {"name": "cifar10"}, {"name": "packed", "stage": "/local"}],
-    ids=lambda each: str(each),
-)
-def test_what_is_not_read_from_files_costs_nothing(changes: dict[str, str]) -> None:
-    data = replace(load_preset("ranked").data, **changes)  # type: ignore[arg-type]
-    assert DataOnNodes(ROOMY).reading(layout("aa"), data, IMAGES).next(IMAGES) == []
+def test_each_node_reads_its_share_once_while_it_has_memory(comes_to_what_was_read: ComesTo) -> None:
+    """Each trial begins with a new order, of which a part was read before; a node of a spread group has
+    another share in each epoch. What is not read from files costs nothing."""
+    comes_to_what_was_read("data_on_nodes.txt", globals())

@@ -60,15 +60,11 @@ def test_every_operation_of_the_courses_is_credited(tmp_path: Path) -> None:
 def test_a_lost_node_is_named_and_what_was_completed_stays(tmp_path: Path) -> None:
     fails = replace(NEVER, node_hours=1.0)
     told = Played(tmp_path / "run", SimulatedMachine(4, 8), steady(failures=fails), config(60.0)).replay
-    assert told.leg.ended is not None
     assert told.leg.ended.reason == "deadline"
     assert 0 < len(told.leg.losses) < 4
-    named = {each.reason for each in told.leg.losses}
-    assert named == {f"node{each.group + 1:04} failed" for each in told.leg.losses}
-    lost, credited = {each.group for each in told.leg.losses}, credit(told)
-    before = [
-        attempt for attempt in told.attempts if attempt.group in lost and attempt.state is State.COMPLETE
-    ]
+    lost, credited = {each.group: each.reason for each in told.leg.losses}, credit(told)
+    assert lost == {group: f"node{group + 1:04} failed" for group in lost}
+    before = [each for each in told.attempts if each.group in lost and each.state is State.COMPLETE]
     assert before
     assert all(credited.has(attempt, v) for attempt in before for v in attempt.validations)
     busy, useful = shares_of_time(told)
@@ -97,9 +93,8 @@ def test_steps_wait_for_images_that_are_not_in_memory_yet(tmp_path: Path) -> Non
     plain = Played(tmp_path / "plain", SimulatedMachine(3, 8), free, config(1.0, **short)).replay
     fast, _ = epochs_seconds(plain)
     content = steady().data.image_bytes * 100_000
-    slow = replace(
-        free, data=steady().data, storage=replace(free.storage, bytes_per_second=3 * content / 600.0)
-    )
+    storage = replace(free.storage, bytes_per_second=3 * content / 600.0)
+    slow = replace(free, data=steady().data, storage=storage)
     played = Played(tmp_path / "slow", SimulatedMachine(3, 8), slow, config(30.0, **short))
     first, second = epochs_seconds(played.replay)
     assert fast < 6.0
@@ -144,9 +139,8 @@ def test_what_passes_between_two_trials_is_no_work(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    crashes = replace(NEVER, process_hours=2.0)
-    machine = SimulatedMachine(2, 8)
-    return Played(tmp_path_factory.mktemp("figures") / "run", machine, steady(failures=crashes), config(60.0))
+    crashing = steady(failures=replace(NEVER, process_hours=2.0))
+    return Played(tmp_path_factory.mktemp("figures") / "run", SimulatedMachine(2, 8), crashing, config(60.0))
 
 
 def test_no_group_waits_for_the_first_proposals_of_others(tmp_path: Path) -> None:
@@ -201,13 +195,9 @@ def test_figures_are_those_of_the_journal_the_master_and_the_storage(
     assert figures.lost_work == pytest.approx(1 - figures.useful / figures.utilisation)
     assert 0.0 < figures.lost_work < 0.5
     assert figures.groups_lost == len(played.replay.leg.losses) > 0
+    waited = array("d", (each / 1000 for each in range(1001)))
     total = MasterTime(
-        waited=array("d", (each / 1000 for each in range(1001))),
-        hearing_seconds=2.0,
-        heard=1000,
-        proposing_seconds=0.5,
-        proposing_heard=50,
-        proposed=20,
+        waited=waited, hearing_seconds=2.0, heard=1000, proposing_seconds=0.5, proposing_heard=50, proposed=20
     )
     monkeypatch.setattr(played.world.clock, "total", total)
     found = size_figures(played.replay, played.world, played.files.journal, 2, 1.5)

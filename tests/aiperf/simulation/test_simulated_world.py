@@ -35,8 +35,7 @@ def world(nodes: int, **parts: object) -> SimulatedWorld:
 def heard(world: SimulatedWorld, num: int) -> list[tuple[float, int, FromGroup | Gone]]:
     found = []
     while len(found) < num:
-        received = world.receive(1.0)
-        if received is not None:
+        if received := world.receive(1.0):
             found.append((world.clock.now, *received))
     return found
 
@@ -49,10 +48,9 @@ def setup() -> Setup:
 def test_messages_of_one_moment_wait_for_those_before() -> None:
     found = world(3)
     found.send_all(setup())
-    ready = heard(found, 3)
     # To the group 1 s, start-up 10 s, back 1 s; then the master needs 2 s for each.
-    assert [(t, group) for t, group, _ in ready] == [(14.0, 0), (16.0, 1), (18.0, 2)]
-    assert all(isinstance(message, Ready) for _, _, message in ready)
+    ready = [(t, group, type(message)) for t, group, message in heard(found, 3)]
+    assert ready == [(14.0, 0, Ready), (16.0, 1, Ready), (18.0, 2, Ready)]
     found.send_all(Release(None))  # from here on it is counted
     found.send_all(MeasureCeiling(1.0))
     assert all(isinstance(message, Ceiling) for _, _, message in heard(found, 3))
@@ -74,18 +72,15 @@ def test_an_earlier_start_is_not_heard_and_a_dead_node_does_not_start() -> None:
     found.send_all(setup())
     assert found.receive(1.0) is None
     assert found.restart(0)
-    (t, group, _), *_ = heard(found, 1)
-    assert (t, group) == (14.0, 1), "group 0 began again, and waits to be set up"
+    assert heard(found, 1)[0][:2] == (14.0, 1), "group 0 began again, and waits to be set up"
     found.send(0, setup())
     assert [(group, type(message)) for _, group, message in heard(found, 1)] == [(0, Ready)]
 
 
 def test_a_node_fails_once_and_for_all() -> None:
     found = world(1, failures=replace(steady().failures, node_hours=1e-3, noticed_seconds=3.0))
-    ((t, group, gone),) = heard(found, 1)
-    at = seconds_to_failure("node0001", 1, 1e-3)
-    assert (t, group) == (pytest.approx(at + 3.0 + 2.0), 0)
-    assert gone == Gone("node0001 failed")
+    at = pytest.approx(seconds_to_failure("node0001", 1, 1e-3) + 3.0 + 2.0)
+    assert heard(found, 1) == [(at, 0, Gone("node0001 failed"))]
     assert not found.restart(0)
 
 
@@ -109,8 +104,7 @@ def until(found: SimulatedWorld, t: float) -> list[tuple[int, FromGroup | Gone]]
     """What is heard by then."""
     heard = []
     while found.clock.now < t:
-        received = found.receive(min(0.25, t - found.clock.now))
-        if received is not None:
+        if received := found.receive(min(0.25, t - found.clock.now)):
             heard.append(received)
     return heard
 
@@ -152,11 +146,8 @@ def test_a_dead_group_says_nothing_more_and_is_lost_once() -> None:
 def test_a_group_is_as_fast_as_the_slowest_device_of_its_nodes(of_devices: float) -> None:
     spread = replace(steady().spread, node=0.1, device=of_devices)
     found = SimulatedWorld(SimulatedMachine(2, 2, 4), steady(spread=spread), 1, "code")
-    speeds = [
-        node_speed(1, host, 0.1) * device_speed(1, f"{host}:{index}", of_devices)
-        for host in ("node0001", "node0002")
-        for index in (0, 1)
-    ]
+    hosts = [(host, index) for host in ("node0001", "node0002") for index in (0, 1)]
+    speeds = [node_speed(1, h, 0.1) * device_speed(1, f"{h}:{index}", of_devices) for h, index in hosts]
     assert len(set(speeds)) == (4 if of_devices else 2)
     assert found._each[0].speed == min(speeds)
 

@@ -66,6 +66,18 @@ USER = 12345
 """A user whom /etc/passwd does not name."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """How a pod is started."""
+
+    template: Mapping[str, Any]
+    """The pod's, with its container."""
+    variables: Mapping[str, str]
+    """For what is mounted before its command, MOUNTS, and for the command."""
+    before: tuple[str, ...] = ()
+    """What becomes the container's command."""
+
+
 @dataclass
 class Pods:
     """The pods of one job."""
@@ -74,35 +86,30 @@ class Pods:
     switch: Switch
     directory: Path
     """What the pods share: host file, names and key; and a folder for each."""
-    manifest: Mapping[str, Any]
+    starts: Mapping[str, Start]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
+    def pods(self) -> list[str]:
+        """The launcher is the last one."""
+        return list(self.starts)
+
+    @property
     def workers(self) -> list[str]:
-        number = self.manifest["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
-        return [f"{self.job}-worker-{index}" for index in range(number)]
+        return self.pods[:-1]
 
     @property
     def launcher(self) -> str:
-        return f"{self.job}-launcher"
-
-    @property
-    def pods(self) -> list[str]:
-        return [*self.workers, self.launcher]
+        return self.pods[-1]
 
     def start(self, pod: str) -> None:
         """Starts a pod with the command of its container."""
-        kind = "Launcher" if pod == self.launcher else "Worker"
-        template = self.manifest["spec"]["mpiReplicaSpecs"][kind]["template"]
-        self.begin(pod, template, MOUNTS=OF_OPERATOR, HOME="/root")
-
-    def begin(self, pod: str, template: Mapping[str, Any], *before: str, **variables: str) -> None:
-        """Starts a pod of this template; `before`: what becomes the container's command."""
-        (container,) = template["spec"]["containers"]
+        start = self.starts[pod]
+        (container,) = start.template["spec"]["containers"]
         arguments = [text.replace("$$", "$") for text in container["args"]]
         space = ("ip", "netns", "exec", self.switch.space(pod))
         apart = ("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-        words = [*space, *apart, "bash", "-c", BEGIN, "pod", *before, *container["command"], *arguments]
+        words = [*space, *apart, "bash", "-c", BEGIN, "pod", *start.before, *container["command"], *arguments]
         own = self.directory / pod
         own.mkdir(exist_ok=True)
         environment = {
@@ -115,7 +122,7 @@ class Pods:
             "AIPERF_TEST_MARK": self.switch.mark,
             # What has no value of its own is the label with the job's name.
             **{each["name"]: each.get("value", self.job) for each in container["env"]},
-            **variables,
+            **start.variables,
         }
         with (self.directory / f"{pod}.out").open("ab") as output:
             self.processes[pod] = subprocess.Popen(
@@ -138,64 +145,6 @@ class Pods:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{pod} has not ended in {seconds} s: {self.text(pod)}") from None
 
-
-@dataclass
-class TrainerPods(Pods):
-    """The pods of a TrainJob, with names as JobSet gives them."""
-
-    runtime: Mapping[str, Any] = field(default_factory=dict)
-    """What its TrainingRuntime specifies."""
-
-    @property
-    def workers(self) -> list[str]:
-        number = self.manifest["spec"]["trainer"]["numNodes"]
-        return [f"{self.job}-node-0-{index}" for index in range(number)]
-
-    @property
-    def launcher(self) -> str:
-        return f"{self.job}-launcher-0-0"
-
-    def start(self, pod: str) -> None:
-        """Starts a pod; only a container with a certain name gets what Trainer mounts."""
-        jobs = {each["name"]: each["template"] for each in self.runtime["template"]["spec"]["replicatedJobs"]}
-        template = jobs["launcher" if pod == self.launcher else "node"]["spec"]["template"]
-        (container,) = template["spec"]["containers"]
-        mounts = OF_TRAINER if container["name"] == "node" else ""
-        folder = self.runtime["mlPolicy"]["mpi"]["sshAuthMountPath"]
-        self.begin(pod, template, MOUNTS=mounts, KEYS=folder, HOME="/root")
-
-
-@dataclass
-class IndexedPods(Pods):
-    """The pods of an Indexed Job, as a user whom nobody knows, without a home."""
-
-    claim: Path = Path()
-    """What is mounted as their working directory."""
-
-    @property
-    def pods(self) -> list[str]:
-        return [f"{self.job}-{index}" for index in range(self.manifest["spec"]["completions"])]
-
-    def start(self, pod: str) -> None:
-        """Starts a pod with the command of its container, and with what Kubernetes tells each of them."""
-        template = self.manifest["spec"]["template"]
-        (folder,) = (
-            each["mountPath"]
-            for each in template["spec"]["containers"][0]["volumeMounts"]
-            if "readOnly" in each
-        )
-        self.begin(
-            pod,
-            template,
-            *("setpriv", f"--reuid={USER}", "--regid=0", "--clear-groups", "env", "--unset=HOME"),
-            MOUNTS=OF_INDEXED_JOB,
-            SECRET=f"{folder}/secret",
-            CLAIM=str(self.claim),
-            TMPDIR="/run",
-            KUBERNETES_SERVICE_HOST="10.96.0.1",
-            JOB_COMPLETION_INDEX=pod.rpartition("-")[2],
-        )
-
     def rank(self, pod: str, number: int) -> psutil.Process:
         """The process of a rank, as the pod's script started it."""
         for each in psutil.Process(self.processes[pod].pid).children(recursive=True):
@@ -213,52 +162,82 @@ def pods(directory: Path, manifest: str) -> Iterator[Pods]:
     """Networks, names, the operator's host file and its key, for the job of a manifest."""
     found, shared = documents(manifest), directory / "shared"
     shared.mkdir()
-    with switch() as joined:
-        if "MPIJob" in found:
-            wanted = found["MPIJob"]
-            job, slots = wanted["metadata"]["generateName"] + "x7k2p", wanted["spec"]["slotsPerWorker"]
-            made, domain, kind = Pods(job, joined, shared, wanted), f"{job}.default.svc", "rsa"
-        else:
-            wanted, runtime = found["TrainJob"], found["TrainingRuntime"]["spec"]
-            job, slots = wanted["metadata"]["name"], runtime["mlPolicy"]["mpi"]["numProcPerNode"]
-            made = TrainerPods(job, joined, shared, wanted, runtime=runtime)
-            domain, kind = job, "ecdsa"
-        # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
-        names = {pod: f"{pod}.{domain}" for pod in made.workers} | {made.launcher: made.launcher}
-        (shared / "hostfile").write_text("".join(f"{names[pod]} slots={slots}\n" for pod in made.workers))
-        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", shared / "id_rsa"], check=True)
-        (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
-        with _joined(made, names):
-            yield made
+    if "MPIJob" in found:
+        job, spec = found["MPIJob"]["metadata"]["generateName"] + "x7k2p", found["MPIJob"]["spec"]
+        kinds, slots = spec["mpiReplicaSpecs"], spec["slotsPerWorker"]
+        starts = [
+            Start(kinds[kind]["template"], {"MOUNTS": OF_OPERATOR, "HOME": "/root"})
+            for kind in ("Worker", "Launcher")
+        ]
+        workers = [f"{job}-worker-{index}" for index in range(kinds["Worker"]["replicas"])]
+        launcher, domain, key = f"{job}-launcher", f"{job}.default.svc", "rsa"
+    else:
+        job, runtime = found["TrainJob"]["metadata"]["name"], found["TrainingRuntime"]["spec"]
+        mpi, spec = runtime["mlPolicy"]["mpi"], runtime["template"]["spec"]
+        slots = mpi["numProcPerNode"]
+        templates = {each["name"]: each["template"]["spec"]["template"] for each in spec["replicatedJobs"]}
+        starts = [_of_trainer(templates[kind], mpi["sshAuthMountPath"]) for kind in ("node", "launcher")]
+        # Names as JobSet gives them.
+        workers = [
+            f"{job}-node-0-{index}" for index in range(found["TrainJob"]["spec"]["trainer"]["numNodes"])
+        ]
+        launcher, domain, key = f"{job}-launcher-0-0", job, "ecdsa"
+    of_worker, of_launcher = starts
+    # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
+    names = {pod: f"{pod}.{domain}" for pod in workers} | {launcher: launcher}
+    (shared / "hostfile").write_text("".join(f"{names[pod]} slots={slots}\n" for pod in workers))
+    subprocess.run(["ssh-keygen", "-q", "-t", key, "-N", "", "-f", shared / "id_rsa"], check=True)
+    (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
+    with _joined(job, shared, dict.fromkeys(workers, of_worker) | {launcher: of_launcher}, names) as made:
+        yield made
+
+
+def _of_trainer(template: Mapping[str, Any], folder: str) -> Start:
+    """Only a container with a certain name gets what Trainer mounts."""
+    (container,) = template["spec"]["containers"]
+    mounts = OF_TRAINER if container["name"] == "node" else ""
+    return Start(template, {"MOUNTS": mounts, "KEYS": folder, "HOME": "/root"})
 
 
 @contextmanager
-def indexed_pods(directory: Path, manifest: str) -> Iterator[IndexedPods]:
-    """Networks, names, the secret and a claim, for the Indexed Job of a manifest."""
-    found, shared = documents(manifest), directory / "shared"
-    claim, job = directory / "claim", found["Job"]["metadata"]["name"]
+def indexed_pods(directory: Path, manifest: str) -> Iterator[Pods]:
+    """Networks, names, the secret and a claim, which is mounted as the working directory, for the Indexed Job
+    of a manifest. Its pods run as a user whom nobody knows, without a home."""
+    found, shared, claim = documents(manifest), directory / "shared", directory / "claim"
+    job, spec = found["Job"]["metadata"]["name"], found["Job"]["spec"]
     shared.mkdir()
     claim.mkdir()
     claim.chmod(0o770)
     (shared / "secret").write_text(found["Secret"]["stringData"]["secret"], encoding="utf-8")
-    with switch() as joined:
-        made = IndexedPods(job, joined, shared, found["Job"], claim=claim)
-        # As a cluster's DNS answers: the service's name leads to all of its pods.
-        with _joined(made, {pod: f"{pod} {pod}.{job} {job}" for pod in made.pods}):
-            yield made
+    (container,) = spec["template"]["spec"]["containers"]
+    (folder,) = (each["mountPath"] for each in container["volumeMounts"] if "readOnly" in each)
+    mounted = {"MOUNTS": OF_INDEXED_JOB, "SECRET": f"{folder}/secret", "CLAIM": str(claim), "TMPDIR": "/run"}
+    before = ("setpriv", f"--reuid={USER}", "--regid=0", "--clear-groups", "env", "--unset=HOME")
+    starts = {}
+    for index in range(spec["completions"]):
+        # What Kubernetes tells each of them.
+        told = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "JOB_COMPLETION_INDEX": str(index)}
+        starts[f"{job}-{index}"] = Start(spec["template"], mounted | told, before)
+    # As a cluster's DNS answers: the service's name leads to all of its pods.
+    with _joined(job, shared, starts, {pod: f"{pod} {pod}.{job} {job}" for pod in starts}) as made:
+        yield made
 
 
 @contextmanager
-def _joined(made: Pods, names: Mapping[str, str]) -> Iterator[None]:
-    """Joins the pods to the switch, by these names; ends what is left of them."""
+def _joined(
+    job: str, directory: Path, starts: Mapping[str, Start], names: Mapping[str, str]
+) -> Iterator[Pods]:
+    """Joins the pods to a switch, by these names; ends what is left of them."""
     addresses = {pod: f"10.78.0.{index}" for index, pod in enumerate(names, start=1)}
     hosts = [f"{address} {names[pod]}" for pod, address in addresses.items()]
-    (made.directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
-    for pod, address in addresses.items():
-        made.switch.add(pod, address)
-    try:
-        yield
-    finally:
-        for process in made.processes.values():
-            process.kill()  # and with it, by --kill-child, all that the pod runs
-            process.wait(60)
+    (directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
+    with switch() as joined:
+        for pod, address in addresses.items():
+            joined.add(pod, address)
+        made = Pods(job, joined, directory, starts)
+        try:
+            yield made
+        finally:
+            for process in made.processes.values():
+                process.kill()  # and with it, by --kill-child, all that the pod runs
+                process.wait(60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +13,12 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import RunClass, judge
 from launch.job import Job
 from tests.house.tree import ROOT
-from tests.mpi.jobs import QUICK, TINY
+from tests.mpi.jobs import QUICK, TINY, endings
 from tests.mpi.jobs import told as replayed
+from tests.mpi.switch import as_root
 from tests.sge.cluster import BIN, SLOTS, Cluster, cluster_of, text, wait_until
 
-pytestmark = [
-    pytest.mark.sge,
-    pytest.mark.torch,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
-]
+pytestmark = [pytest.mark.sge, pytest.mark.torch, pytest.mark.timeout(900), as_root]
 
 NODES = ("node1", "node2", "node3", "node4", "node5")
 SPAN_SECONDS = 20.0
@@ -75,9 +70,8 @@ def test_a_job_of_two_nodes_is_ended_by_qdel_and_continues(cluster: Cluster, stu
     wait_until(lambda: '"type":"Released"' in text(run.journal), lambda: text(output))
     cluster.run("qdel", job)
     wait_until(lambda: job not in cluster.states(), lambda: text(output))
-    assert f"then use AIPERF_DIRECTORY={directory} qsub -v AIPERF_DIRECTORY, with this script\n" in text(
-        output
-    )
+    again = f"then use AIPERF_DIRECTORY={directory} qsub -v AIPERF_DIRECTORY, with this script\n"
+    assert again in text(output)
 
     # A comma separates the variables of this option.
     moved = f"{directory},moved"
@@ -91,9 +85,7 @@ def test_a_job_of_two_nodes_is_ended_by_qdel_and_continues(cluster: Cluster, stu
     journal = replayed(run.directory)
     verdict = judge(journal, run)
     assert (verdict.valid, verdict.run_class) == (True, RunClass.SMOKE), verdict
-    first = journal.legs[0].ended
-    assert first is not None
-    assert first.reason == "terminated"
+    assert endings(journal)[0] == "terminated"
     assert journal.legs[0].losses == []
     assert journal.num_legs == 2
     assert journal.span_seconds == pytest.approx(SPAN_SECONDS, abs=0.5)
@@ -107,10 +99,8 @@ def test_a_study_makes_its_table_and_a_warned_job_of_it_is_queued_again(
     table = study / "table" / "scaling.csv"
     wait_until(table.exists, lambda: cluster.ask(BIN / "aiperf-hpc", "launch", "status", study).stdout)
     rows = list(csv.DictReader(text(table).splitlines()))
-    assert [(row["nodes"], row["devices"], row["verdict"].split()[0]) for row in rows] == [
-        ("1", "1", "SIMULATED"),
-        ("2", "2", "SIMULATED"),
-    ]
+    shown = [(row["nodes"], row["devices"], row["verdict"].split()[0]) for row in rows]
+    assert shown == [("1", "1", "SIMULATED"), ("2", "2", "SIMULATED")]
     assert cluster.aiperf("launch", "status", study) == "     1 node  done\n    2 nodes  done\n"
     (warned,) = cluster.work.glob("scaling-study-1-*.out")
     assert text(warned).count("Grid Engine requeues this job because of exit code 99") == 1

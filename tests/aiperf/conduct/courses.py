@@ -15,19 +15,9 @@ from dataclasses import dataclass
 from itertools import cycle, product
 from pathlib import Path
 
+from aiperf.conduct import events
 from aiperf.conduct.actions import Action, Begin, Close, Prepare, Say, Train, Validate
 from aiperf.conduct.conduct import Conduct
-from aiperf.conduct.events import (
-    Answered,
-    Begun,
-    BlockDone,
-    Built,
-    Event,
-    Failed,
-    Prepared,
-    ValidationDone,
-    WeightsWritten,
-)
 from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.proposing.plan import plan
 from aiperf.tasks.images.data import ImageData
@@ -58,23 +48,10 @@ class Script:
 
     @property
     def config(self) -> Config:
-        data = ImageData(
-            "synthetic",
-            channels=1,
-            size=8,
-            classes=2,
-            training_examples=EXAMPLES,
-            validation_examples=VALIDATED,
-            test_examples=24,
-        )
-        training = TrainingConfig(
-            "fp32",
-            batch_size=BATCH_SIZE,
-            learning_rate=0.05,
-            epochs=(4,),
-            validate_every_examples=self.every,
-            patience=self.patience,
-        )
+        num = {"training_examples": EXAMPLES, "validation_examples": VALIDATED, "test_examples": 24}
+        data = ImageData("synthetic", channels=1, size=8, classes=2, **num)
+        stops = {"validate_every_examples": self.every, "patience": self.patience}
+        training = TrainingConfig("fp32", BATCH_SIZE, learning_rate=0.05, epochs=(4,), **stops)
         return Config("test", "-", data, training, LimitsConfig(minutes=1))
 
     def tallies(self) -> Iterator[Classified]:
@@ -117,9 +94,7 @@ def scripts() -> Iterator[Script]:
     """Some sixty: every mixture of deadline, stop, early stopping and segments, and others."""
     deadlines, stops = (None, 4.4, 9.4), (None, 5.2)
     for deadline, stop, patience, every, epochs in product(deadlines, stops, (0, 2), (16, 64), (1, 4)):
-        told: list[tuple[float, ToGroup]] = [
-            (0.0, Release(deadline)), (0.0, assign(0, epochs)), (0.0, assign(1, epochs))
-        ]  # fmt: skip
+        told = [(0.0, message) for message in (Release(deadline), assign(0, epochs), assign(1, epochs))]
         told += [(stop, Stop())] if stop else []
         words = (
             f"{8 * epochs} steps, validated after {every // 8}",
@@ -143,9 +118,8 @@ def scripts() -> Iterator[Script]:
     yield Script("short blocks", ((0.0, Release(None, block_seconds=0.5)), short), every=64)
     yield Script("a parent's weights are nowhere", (begun, (0.0, assign(0, 1, ABSENT)), (0.5, assign(1, 1))))
     yield from _next_ones(begun)
-    yield Script(
-        "a child of the one before, then a test", (begun, short, (9.2, assign(1, 1, 0)), (20.2, Evaluate(1)))
-    )
+    tested = (begun, short, (9.2, assign(1, 1, 0)), (20.2, Evaluate(1)))
+    yield Script("a child of the one before, then a test", tested)
 
 
 def _next_ones(begun: tuple[float, ToGroup]) -> Iterator[Script]:
@@ -174,9 +148,8 @@ def heard(script: Script, said: Iterable[FromGroup]) -> str:
             assert closed.train_examples == closed.steps * BATCH_SIZE
             assert closed.train_seconds == closed.steps * STEP_SECONDS
             assert closed.validate_seconds == VALIDATE_SECONDS
-            trials[closed.trial].append(
-                f"= {closed.steps} in segment {closed.index}: {_right(closed.tally)},"
-            )
+            words = f"= {closed.steps} in segment {closed.index}: {closed.tally.correct},"
+            trials[closed.trial].append(words)
         elif isinstance(message, NextWanted):
             trials[message.trial].append("next wanted,")
         elif isinstance(message, Finished):
@@ -186,13 +159,8 @@ def heard(script: Script, said: Iterable[FromGroup]) -> str:
             trials.setdefault(message.trial, []).append(f"{message.state.value}{why}{kept}")
         elif isinstance(message, Evaluated):
             trials[message.trial].append("tested")
-    lines = (f"  trial {number}: {' '.join(words)}" for number, words in sorted(trials.items()))
+    lines = (f"  trial {number}: {' '.join(each)}" for number, each in sorted(trials.items()))
     return "\n".join((script.name, *lines, ""))
-
-
-def _right(tally: object) -> int:
-    assert isinstance(tally, Classified)
-    return tally.correct
 
 
 def followed(script: Script) -> str:
@@ -200,14 +168,14 @@ def followed(script: Script) -> str:
     clock, conduct, tallies = VirtualClock(script), Conduct(), script.tallies()
     said, works = list[FromGroup](), deque[Action]()
 
-    def take(event: Event) -> None:
+    def take(event: events.Event) -> None:
         for action in conduct.take(event, clock.now):
             if isinstance(action, Say):
                 said.append(action.aged(clock.now))
             elif isinstance(action, Prepare):
                 take(_prepared(script, action.assign))
             elif isinstance(action, Close):
-                take(WeightsWritten(action.trial, action.attempt))
+                take(events.WeightsWritten(action.trial, action.attempt))
             else:
                 works.append(action)
 
@@ -219,21 +187,21 @@ def followed(script: Script) -> str:
         if isinstance(work, Quit):
             return heard(script, said)
         if isinstance(work, Train):
-            clock.wait(work.steps * STEP_SECONDS)
-            take(BlockDone(work.steps, work.steps * BATCH_SIZE, work.steps * STEP_SECONDS, 0.7, clock.now))
+            clock.wait(seconds := work.steps * STEP_SECONDS)
+            take(events.BlockDone(work.steps, work.steps * BATCH_SIZE, seconds, 0.7, clock.now))
         elif isinstance(work, Validate):
             clock.wait(VALIDATE_SECONDS)
-            take(ValidationDone(next(tallies), VALIDATE_SECONDS, clock.now))
+            take(events.ValidationDone(next(tallies), VALIDATE_SECONDS, clock.now))
         elif isinstance(work, Begin):
-            take(Failed() if work.assign.trial.parent == ABSENT else Begun())
+            take(events.Failed() if work.assign.trial.parent == ABSENT else events.Begun())
         elif isinstance(work, Evaluate):
-            take(Answered((Evaluated(work.trial, next(tallies), 0.0),)))
+            take(events.Answered((Evaluated(work.trial, next(tallies), 0.0),)))
 
 
-def _prepared(script: Script, assign: Assign) -> Prepared:
+def _prepared(script: Script, assign: Assign) -> events.Prepared:
     trial = assign.trial
-    built = Built(SEED, plan(trial, script.config.training, EXAMPLES))
-    return Prepared(trial.number, assign.attempt, None if trial.parent == ABSENT else built)
+    built = events.Built(SEED, plan(trial, script.config.training, EXAMPLES))
+    return events.Prepared(trial.number, assign.attempt, None if trial.parent == ABSENT else built)
 
 
 SCRIPTS = tuple(scripts())

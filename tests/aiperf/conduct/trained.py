@@ -24,9 +24,8 @@ from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.worker import Worker
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import Join, Meeting, Quit, Setup, ToGroup
+from aiperf.wire.messages import Join, Meeting, Quit, ToGroup
 from aiperf.wire.reports import FromGroup
-from nas.record import graph_to_json
 from nas.weights import initial
 from tests.aiperf.conduct.courses import (
     SCRIPTS,
@@ -37,7 +36,7 @@ from tests.aiperf.conduct.courses import (
     VirtualClock,
     heard,
 )
-from tests.aiperf.conduct.driven import in_turn
+from tests.aiperf.conduct.driven import in_turn, setup
 
 IN_A_GROUP = (
     "32 steps, validated after 8, 9.4 s",
@@ -86,19 +85,12 @@ def timed(script: Script, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) 
 
 
 def trained(
-    script: Script,
-    data: Data,
-    directory: Path,
-    place: Place,
-    parallel: Parallel,
-    monkeypatch: pytest.MonkeyPatch,
+    script: Script, data: Data, directory: Path, place: Place, parallel: Parallel, monkeypatch: Any
 ) -> list[FromGroup]:
     """What the worker says."""
     clock, channel, device = VirtualClock(script), Heard(), bind("cpu", 0)
     timed(script, clock, monkeypatch)
-    worker = Worker(
-        Setup(script.config, graph_to_json(SEED), str(directory)), channel, device, place, parallel
-    )
+    worker = Worker(setup(script, directory), channel, device, place, parallel)
     worker.rank = Rank(device, data, script.config.training, parallel, clock=clock)
     worker.seed_weights = initial(SEED, 1)
     monkeypatch.setattr(worker, "clock", clock)

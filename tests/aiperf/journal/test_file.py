@@ -94,7 +94,7 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
 def test_any_other_damage_is_refused_with_its_line_and_what_is_no_journal_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    """Of another version, which may have any keys, is said what to install."""
+    """One of another version, which may have any keys, names the program to install."""
     monkeypatch.chdir(tmp_path)
     files = RunFiles(Path("one"))
     begun(files)

@@ -166,10 +166,12 @@ def run_of(ranks: int, *words: object) -> list[str]:
 
 
 @contextmanager
-def started(command: list[str], directory: Path, **environment: str) -> Iterator[Job]:
-    """The job, of which nothing is left afterwards."""
-    mark = uuid.uuid4().hex
-    output = directory.with_suffix(".out")
+def started(
+    command: list[str], directory: Path, output: Path | None = None, **environment: str
+) -> Iterator[Job]:
+    """The job, of which nothing is left afterwards; what it prints goes to a file beside its directory, or to
+    `output`."""
+    mark, output = uuid.uuid4().hex, output or directory.with_suffix(".out")
     with output.open("wb") as file:
         process = subprocess.Popen(
             command,

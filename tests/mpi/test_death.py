@@ -51,13 +51,6 @@ ENDED_BY_LAUNCHER = {
 """The one clear line, which the launchers print themselves."""
 
 
-def command(
-    directory: Path, ranks: int, devices: int, mpi: Mpi = OPEN_MPI, *options: str, preset: Path = TINY
-) -> list[str]:
-    words = tiny(directory, SPAN_SECONDS / 60, "--devices-per-trial", devices, preset=preset)
-    return mpi.run(ranks, *words, options=options)
-
-
 def complete(replay: Replay) -> dict[int, int]:
     """By the number of every completed trial, its last attempt."""
     stories = replay.trials.items()
@@ -78,8 +71,8 @@ def test_a_killed_rank_costs_its_group_and_no_more(
     ranks, devices = chance.choice(LAYOUTS)
     victim, after = chance.randrange(1, ranks), chance.uniform(0.5, SPAN_SECONDS - LEFT_SECONDS)
     copied, preset = tmp_path / "before", TINY if number % 2 else TINY_TEXT
-    run = command(directory, ranks, devices, OPEN_MPI, *FAULT_TOLERANT, preset=preset)
-    with started(run, directory) as job:
+    words = tiny(directory, SPAN_SECONDS / 60, "--devices-per-trial", devices, preset=preset)
+    with started(OPEN_MPI.run(ranks, *words, options=FAULT_TOLERANT), directory) as job:
         doomed = job.rank_after(victim, after)
         copied.mkdir()
         shutil.copy(RunFiles(directory).journal, copied)
@@ -111,7 +104,8 @@ def test_after_a_killed_master_resume_loses_only_what_was_in_flight(
     ranks, devices = chance.choice(LAYOUTS)
     options = chance.choice([(), FAULT_TOLERANT])
     after = chance.uniform(0.5, SPAN_SECONDS - LEFT_SECONDS)
-    with started(command(directory, ranks, devices, OPEN_MPI, *options), directory) as job:
+    words = tiny(directory, SPAN_SECONDS / 60, "--devices-per-trial", devices)
+    with started(OPEN_MPI.run(ranks, *words, options=options), directory) as job:
         doomed = job.rank_after(0, after)
         killed = time.monotonic()
         doomed.kill()
@@ -141,7 +135,8 @@ def whole_lines(directory: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, directory: Path) -> None:
-    with started(command(directory, 3, 1, mpi), directory) as job:
+    words = tiny(directory, SPAN_SECONDS / 60, "--devices-per-trial", 1)
+    with started(mpi.run(3, *words), directory) as job:
         job.wait_for('"Closed"')
         killed = time.monotonic()
         job.rank(2).kill()

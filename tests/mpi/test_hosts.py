@@ -30,9 +30,8 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     runs = tmp_path / "runs"
     runs.mkdir()
     directory = runs / "run"
-    words = tiny(directory, 0, "--max-trials", 16)
-    with joined_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
-        job.directory = directory
+    words, output = tiny(directory, 0, "--max-trials", 16), tmp_path / "job.out"
+    with joined_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), directory, output) as job:
         measuring = both_in_the_coupled_control(job)
         hosts.cut()
         psutil.wait_procs(measuring, 2 * BEGUN_SECONDS)

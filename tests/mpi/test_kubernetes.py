@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.words import TERMINATED
 from aiperf.rules.verdict import judge
@@ -22,7 +20,7 @@ from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from launch.site import Pods as PodsOfSite
 from tests.house.tree import ROOT
-from tests.mpi.jobs import QUICK, TINY, endings
+from tests.mpi.jobs import QUICK, TINY, endings, told
 from tests.mpi.pods import USER, Pods, indexed_pods, pods
 from tests.mpi.switch import as_root
 from tests.mpi.test_signals import CONTINUE
@@ -52,13 +50,8 @@ def files_of(cluster: Pods, directory: Path) -> RunFiles:
     return RunFiles(directory / f"runs/aiperf-hpc-{cluster.job}")
 
 
-def run_of(cluster: Pods, directory: Path) -> Replay:
-    return replay(read_journal(files_of(cluster, directory).journal))
-
-
-def wait_until_released(cluster: Pods, directory: Path, pod: str, times: int = 1) -> None:
+def wait_until_released(cluster: Pods, journal: Path, pod: str, times: int = 1) -> None:
     """Until the clock of the run has been started so often; `pod` has its master."""
-    journal = files_of(cluster, directory).journal
     until = time.monotonic() + 300.0
     while not (journal.exists() and journal.read_text(encoding="utf-8").count('"Released"') >= times):
         assert cluster.processes[pod].poll() is None, cluster.text(pod)
@@ -82,15 +75,16 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(
     assert shutil.which("sshd", path="/usr/sbin"), "install openssh-server"
     text = manifest(form, str(tmp_path), nodes=2, seconds=SPAN_SECONDS)
     with pods(tmp_path, text) as cluster:
+        files = files_of(cluster, tmp_path)
         for pod in cluster.pods:
             cluster.start(pod)
-        wait_until_released(cluster, tmp_path, cluster.launcher)
+        wait_until_released(cluster, files.journal, cluster.launcher)
         time.sleep(2)
         for pod in cluster.pods:
             cluster.terminate(pod)
         assert cluster.end(cluster.launcher) == CONTINUE, cluster.text(cluster.launcher)
         assert [cluster.end(worker) for worker in cluster.workers] == [ended, ended]
-        assert endings(run_of(cluster, tmp_path)) == [TERMINATED]
+        assert endings(told(files.directory)) == [TERMINATED]
         # Admitted again: the launcher may be there first.
         cluster.start(cluster.launcher)
         time.sleep(1)
@@ -98,7 +92,7 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(
             cluster.start(worker)
         assert cluster.end(cluster.launcher) == 0, cluster.text(cluster.launcher)
         assert "VALID" in cluster.text(cluster.launcher)
-        run = run_of(cluster, tmp_path)
+        run = told(files.directory)
         assert run.num_legs == 2
         assert run.span_seconds == pytest.approx(SPAN_SECONDS, abs=0.1)
         hosts = {rank: ready.host for rank, ready in run.leg.devices.items()}
@@ -113,10 +107,10 @@ def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_pa
     form, claim = FORMS["kubernetes"]["no-mpi"], tmp_path / "claim"
     text = manifest(form, FOLDER, nodes=3, seconds=SHORT_SECONDS, secret="not known to anybody else")
     with indexed_pods(tmp_path, text) as cluster:
-        first, second, third = cluster.pods
+        files, (first, second, third) = files_of(cluster, claim), cluster.pods
         for pod in (third, first, second):
             cluster.start(pod)
-        wait_until_released(cluster, claim, first)
+        wait_until_released(cluster, files.journal, first)
         assert cluster.listening() == [], "all ranks have connected"
         time.sleep(2)
         for pod in cluster.pods:
@@ -124,7 +118,7 @@ def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_pa
         assert [cluster.end(pod) for pod in cluster.pods] == [AGAIN] * 3, cluster.text(first)
         for pod in cluster.pods:
             cluster.start(pod)
-        wait_until_released(cluster, claim, first, times=2)
+        wait_until_released(cluster, files.journal, first, times=2)
         cluster.rank(third, 3).kill()
         assert cluster.end(third) == LOST, cluster.text(third)
         assert cluster.end(first) == 0, cluster.text(first)
@@ -132,7 +126,7 @@ def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_pa
         cluster.terminate(second)
         assert cluster.end(second, seconds=20.0) == 0
         assert cluster.listening() == []
-        files, run = files_of(cluster, claim), run_of(cluster, claim)
+        run = told(files.directory)
     assert judge(run, files).valid
     assert endings(run) == [TERMINATED, "deadline"]
     assert [loss.reason for loss in run.leg.losses] == [f"rank 3 on {third} is dead"]

@@ -69,8 +69,8 @@ def test_the_loop_of_the_page_survives_a_rank_and_leaves_no_port_open(tmp_path: 
     with joined_hosts(tmp_path, hidden=runs) as hosts:
         variables = {"AGENT": str(hosts.agent), "HOME": str(tmp_path)}
         variables["PATH"] = f"{commands}:{os.environ['PATH']}"
-        with started(["bash", "-c", loop_of_the_page(directory)], tmp_path / "job", **variables) as job:
-            job.directory = directory
+        loop = ["bash", "-c", loop_of_the_page(directory)]
+        with started(loop, directory, tmp_path / "job.out", **variables) as job:
             job.wait_for('"Closed"')
             assert listening(hosts) == set(), "all ranks have connected"
             (dead,) = [each.parent() for each in job.workers() if each.environ()["RANK"] == "2"]

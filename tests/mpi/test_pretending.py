@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from aiperf.journal.events import Origin
-from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.trial import State
 from tests.mpi.busy_shares import busy_shares
 from tests.mpi.checked import checked
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, endings, started, tiny, told
+from tests.mpi.test_death import complete, kept
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -29,10 +28,6 @@ BUSY, LEAST_BUSY = 0.8, 0.6
 """Least busy share, as a mean and of the idlest group. 129 processes on two cores, which other programs use,
 too, wake up late: with 110 processes waiting for a core the mean was 0.966. An idle machine has 0.999:
 docs/scaling.md."""
-
-
-def complete(replay: Replay) -> set[int]:
-    return {number for number, story in replay.trials.items() if story.state is State.COMPLETE}
 
 
 @pytest.mark.parametrize("groups", [24, pytest.param(128, marks=pytest.mark.slow)])
@@ -60,7 +55,7 @@ def test_of_many_ranks_five_are_killed_and_nothing_else_is_lost(
     assert all(re.fullmatch(rf"rank {rank} on \S+ is dead", reason) for rank, reason in losses.items())
     assert endings(replay) == ["deadline"]
     assert before
-    assert before <= complete(replay)
+    kept(before, replay)
     shares = list(busy_shares(replay).values())
     with capsys.disabled():
         print(

@@ -47,12 +47,6 @@ def warn_all(job: Job, number: signal.Signals) -> list[str]:
     return names
 
 
-def own_images(folder: Path) -> tuple[object, ...]:
-    """Options of a run of files, which two processes decode."""
-    write_folders(folder)
-    return ("--data", folder, "--set", "data.loader_processes=2", "--set", "data.validation_examples=6")
-
-
 @pytest.fixture(autouse=True)
 def _terminal() -> Iterator[None]:
     """A process that was started under nohup ignores SIGHUP, and so does a run that it starts."""
@@ -127,8 +121,11 @@ def test_the_processes_that_decode_outlive_a_warning_and_the_test_ends_in_spite_
     name: str, directory: Path, tmp_path: Path
 ) -> None:
     number = getattr(signal, f"SIG{name}")
+    write_folders(tmp_path / "images")
+    data = ["--data", tmp_path / "images", "--set", "data.validation_examples=6"]
+    data += ["--set", "data.loader_processes=2"]  # which decode
     words = ["--directory", directory, "--device", "cpu", "--minutes", 0.3]
-    with started(run_of(1, "run", *own_images(tmp_path / "images"), *words), directory) as job:
+    with started(run_of(1, "run", *data, *words), directory) as job:
         job.wait_for('"Closed"')
         names = warn_all(job, number)
         assert sum("forkserver" in name for name in names) >= 3, names  # the server and two that it forked
@@ -136,8 +133,8 @@ def test_the_processes_that_decode_outlive_a_warning_and_the_test_ends_in_spite_
         assert any("aiperf.telemetry" in name for name in names)
         assert job.end(CLEAN_SECONDS) == CONTINUE, job.text()
     assert not any(attempt.state is State.LOST for attempt in told(directory).attempts)
-    with started(run_of(1, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
-        job.directory = directory
+    again = run_of(1, "resume", directory, "--device", "cpu")
+    with started(again, directory, tmp_path / "again.out") as job:
         job.wait_for('"LegEnded"', count=2)
         warn_all(job, number)
         assert finished(job).tested is not None

@@ -75,8 +75,8 @@ def test_without_room_for_weights_trials_fail_with_a_reason_until_there_is_some(
 def test_without_room_for_the_journal_the_run_ends_in_one_line_and_resumes(tmp_path: Path) -> None:
     directory = tmp_path / "disk" / "run"
     with small_disk(tmp_path / "disk", "1m") as disk:
-        with started(OPEN_MPI.run(3, *tiny(directory, 0.4, *ALONE)), tmp_path / "first") as job:
-            job.directory = directory
+        run = OPEN_MPI.run(3, *tiny(directory, 0.4, *ALONE))
+        with started(run, directory, tmp_path / "first.out") as job:
             job.wait_for('"Closed"')
             fill(disk / "filler")
             assert job.end(60.0) == 1
@@ -86,8 +86,8 @@ def test_without_room_for_the_journal_the_run_ends_in_one_line_and_resumes(tmp_p
         ]
         (disk / "filler").unlink()
         root("mount", "-o", "remount,size=64m", disk)
-        with started(OPEN_MPI.run(3, "resume", directory, *ALONE), tmp_path / "second") as job:
-            job.directory = directory
+        again = OPEN_MPI.run(3, "resume", directory, *ALONE)
+        with started(again, directory, tmp_path / "second.out") as job:
             replay = finished(job)
     assert replay.num_legs == 2
 
@@ -107,9 +107,8 @@ def test_a_file_system_that_stalls_costs_its_time_and_no_more(tmp_path: Path) ->
     """Though a group has but ten seconds to be silent. The ranks' own logs stand still, too."""
     with disk_that_freezes(tmp_path / "disk") as disk:
         directory = disk / "run"
-        words = tiny(directory, 1.0, *ALONE, "--silence-seconds", 10)
-        with started(OPEN_MPI.run(3, *words), tmp_path / "first") as job:
-            job.directory = directory
+        run = OPEN_MPI.run(3, *tiny(directory, 1.0, *ALONE, "--silence-seconds", 10))
+        with started(run, directory, tmp_path / "first.out") as job:
             job.wait_for('"Closed"', count=2)
             root("fsfreeze", "--freeze", disk)
             time.sleep(STALL_SECONDS)

@@ -79,10 +79,8 @@ def test_each_rank_is_read_as_it_was_told(each: list[Ready], lost: list[bool]) -
 
 def _by_key(ready: Ready) -> dict[str, Any]:
     """The order of a mapping says nothing."""
-    values = {name: getattr(ready, name) for name in FIELDS}
-    return {
-        name: sorted(value.items()) if isinstance(value, dict) else value for name, value in values.items()
-    }
+    values = ((name, getattr(ready, name)) for name in FIELDS)
+    return {name: sorted(each.items()) if isinstance(each, dict) else each for name, each in values}
 
 
 def test_what_ranks_share_is_held_once_and_written_once() -> None:
@@ -90,14 +88,7 @@ def test_what_ranks_share_is_held_once_and_written_once() -> None:
     run.add(1.0, RankReady(0, replace(FIRST, rank=1), 0.0))
     second = replace(FIRST, rank=2, pid=7, settings={**FIRST.settings, "threads": "64"})
     event = shortest_line(run.leg.ready_like(second.host), 0, second, ClockReading(0.5, 0.125))
-    assert event == RankAlike(
-        0,
-        1,
-        differs={"rank": 2, "pid": 7},
-        within={"settings": {"threads": "64"}},
-        clock_offset_seconds=0.5,
-        clock_uncertainty_seconds=0.125,
-    )
+    assert event == RankAlike(0, 1, {"rank": 2, "pid": 7}, {"settings": {"threads": "64"}}, 0.5, 0.125)
     run.add(1.0, reread(event))
     one, two = (event.ready for event in run.ranks)
     assert two == second

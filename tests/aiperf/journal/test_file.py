@@ -87,8 +87,8 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
     with resumed(files) as journal:
         journal.write(9.0, Beat())
     assert files.journal.read_bytes().startswith(whole)
-    assert [line.t for line in read_journal(files.journal)] == [0.0, 0.0, 1.0, 9.0]
-    assert all(line.intact for line in read_journal(files.journal))
+    lines = [(line.t, line.intact) for line in read_journal(files.journal)]
+    assert lines == [(0.0, True), (0.0, True), (1.0, True), (9.0, True)]
 
 
 def test_any_other_damage_is_refused_with_its_line_and_what_is_no_journal_as_a_whole(
@@ -249,12 +249,11 @@ def test_a_run_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> Non
     files = RunFiles(tmp_path / "run")
     files.directory.mkdir()
     assert not never_begun(files.journal)
-    files.journal.touch()
-    assert never_begun(files.journal)
     files.journal.write_text("notes of somebody")
     assert not never_begun(files.journal)
-    files.journal.write_text('{"t":0.0,"type":"Opened","version"')  # the disk was full, then it was killed
-    assert never_begun(files.journal)
+    for torn in ("", '{"t":0.0,"type":"Opened","version"'):  # the disk was full, then it was killed
+        files.journal.write_text(torn)
+        assert never_begun(files.journal)
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, Beat())
     assert not never_begun(files.journal)

@@ -27,8 +27,8 @@ ASSUMPTIONS = steady(
 )
 
 
-def time(script: Script, monkeypatch: Any) -> None:
-    """Makes a group of `Pretended` as fast and as good as a script says."""
+def set_pace(script: Script, monkeypatch: Any) -> None:
+    """A group of `Pretended` is as fast and as good as the script says."""
     tallies = script.tallies()
     monkeypatch.setattr(Pretended, "step_seconds", lambda *_: STEP_SECONDS)
     monkeypatch.setattr(Pretended, "validate_seconds", lambda *_: VALIDATE_SECONDS)
@@ -55,7 +55,7 @@ def in_turn(driver: Driver[Any], clock: VirtualClock) -> Callable[[], Any]:
 
 
 def simulated(script: Script, directory: Path, monkeypatch: Any) -> str:
-    time(script, monkeypatch)
+    set_pace(script, monkeypatch)
     said, machine = list[FromGroup](), SimulatedMachine(1, 1)
     around = surroundings(machine, ASSUMPTIONS, SEED, lambda _, message: said.append(message))
     group = SimulatedGroup(around, 0, machine.places, 1.0)
@@ -69,7 +69,7 @@ def simulated(script: Script, directory: Path, monkeypatch: Any) -> str:
 
 
 def pretended(script: Script, directory: Path, monkeypatch: Any) -> str:
-    time(script, monkeypatch)
+    set_pace(script, monkeypatch)
     clock, said = VirtualClock(script), list[FromGroup]()
     worker = PretendingWorker(ALONE, ASSUMPTIONS, said.append)
     clock.deliver = worker.take

@@ -6,9 +6,9 @@ import gzip
 import io
 import os
 import random
+import re
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,10 @@ from analysis.submissions import archive
 from analysis.submissions.archive import ArchiveError, read_archive, write_archive
 from tests.tables import ComesTo
 
-Members = list[tuple[tarfile.TarInfo, bytes]]
+Member = tuple[tarfile.TarInfo, bytes]
 
 
-def member(name: str, data: bytes = b"x", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+def member(name: str, data: bytes = b"x", **fields: object) -> Member:
     info = tarfile.TarInfo(name)
     info.size = len(data)
     for key, value in fields.items():
@@ -28,11 +28,11 @@ def member(name: str, data: bytes = b"x", **fields: object) -> tuple[tarfile.Tar
     return info, data
 
 
-def packed(path: Path, members: Members) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
+def packed(*members: Member, form: int = tarfile.PAX_FORMAT) -> bytes:
+    with tarfile.open(fileobj=(file := io.BytesIO()), mode="w:gz", format=form) as tar:
         for info, data in members:
             tar.addfile(info, io.BytesIO(data))
-    return path
+    return file.getvalue()
 
 
 @pytest.fixture
@@ -92,120 +92,67 @@ def test_what_is_read_in_whole_hardly_shrinks(
     """Weights, and what is parsed: a file of them that grows by more than they do is not unpacked."""
     monkeypatch.setattr(archive, "LEAST_LIMIT", 1 << 16)
     monkeypatch.setattr(archive, "LEAST_JSON", 1 << 16)
-    assert read_archive(packed(tmp_path / "p.tar.gz", [member(name, honest)]), folder) == [name]
+    path = tmp_path / "p.tar.gz"
+    path.write_bytes(packed(member(name, honest)))
+    assert read_archive(path, folder) == [name]
     (folder / name).unlink()
     monkeypatch.setattr(archive, "LARGEST_GROWTH", 10_000)
+    path.write_bytes(packed(member(name, bomb)))
     with pytest.raises(ArchiveError, match=rf" of {len(bomb):,} bytes; it is not unpacked"):
-        read_archive(packed(tmp_path / "q.tar.gz", [member(name, bomb)]), folder)
+        read_archive(path, folder)
 
 
-@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-def test_a_large_header_is_never_held(tmp_path: Path, folder: Path, form: int) -> None:
-    with tarfile.open(tmp_path / "p.tar.gz", "w:gz", format=form) as tar:
-        tar.addfile(tarfile.TarInfo("m" * (1 << 17)))
-    with pytest.raises(
-        ArchiveError, match=r"p\.tar\.gz contains a header of 131,\d+ bytes; it is not unpacked"
-    ):
-        read_archive(tmp_path / "p.tar.gz", folder)
+HOLES = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,0"}
+"""Headers of a file that claims a terabyte."""
+GOOD = packed(member("manifest.json", b"x" * 5000), member("seal.json", b"y" * 5000))
+PLAIN = gzip.decompress(GOOD)
 
 
-def test_a_hostile_member_is_not_unpacked(
+def zeros(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """A member of 24 MiB in 24 KB; a careless reader holds that of an extended header in memory."""
+    info, _ = member(name, type=kind, size=24 << 20)
+    return gzip.compress(info.tobuf(format=tarfile.USTAR_FORMAT) + bytes(info.size + 1024))
+
+
+def nested(kind: bytes) -> bytes:
+    """Headers of headers, for each of which tarfile calls itself."""
+    header = member("x", type=kind, size=12)[0].tobuf(format=tarfile.USTAR_FORMAT)
+    return gzip.compress((header + b"12 path=abc\n".ljust(512, b"\0")) * 3000 + bytes(1024))
+
+
+def test_a_hostile_archive_is_not_unpacked_and_does_not_grow(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(archive, "LEAST_LIMIT", 8 << 20)
+    monkeypatch.setattr(archive, "MOST_FILES", 3)
 
     def outside() -> set[Path]:
         return {entry for entry in tmp_path.rglob("*") if not entry.is_relative_to(folder)}
 
-    def unpacked(*members: tuple[tarfile.TarInfo, bytes]) -> object:
-        path = packed(Path("p.tar.gz"), list(members))
+    def read(data: bytes) -> object:
+        """The words of zlib and tarfile depend on their versions."""
+        assert Path("p.tar.gz").write_bytes(data) < 1 << 20
         before = outside()
         try:
-            return read_archive(path, folder)
+            return read_archive(Path("p.tar.gz"), folder)
+        except ArchiveError as error:
+            raise ArchiveError(re.sub(r"damaged: .*; give", "damaged: …; give", str(error))) from None
         finally:
             assert outside() == before
             assert not any(entry.is_symlink() for entry in folder.rglob("*"))
+            assert sum(entry.stat().st_size for entry in folder.rglob("*")) <= archive.LEAST_LIMIT
             shutil.rmtree(folder)
             folder.mkdir()
 
-    comes_to_what_was_read("hostile_members.txt", {**globals(), "unpacked": unpacked})
+    def unpacked(*members: Member) -> object:
+        return read(packed(*members))
+
+    comes_to_what_was_read("hostile_members.txt", {**globals(), "unpacked": unpacked, "read": read})
 
 
-def zeros(info: tarfile.TarInfo) -> bytes:
-    """A member of 24 MiB in 24 KB."""
-    info.size = 24 << 20
-    return gzip.compress(info.tobuf(format=tarfile.USTAR_FORMAT) + bytes(info.size + 1024))
-
-
-def bomb(path: Path) -> None:
-    path.write_bytes(zeros(tarfile.TarInfo("manifest.json")))
-
-
-def header_bomb(path: Path) -> None:
-    """A member's extended header of 24 MiB, which a careless reader holds in memory."""
-    info = tarfile.TarInfo("././@PaxHeader")
-    info.type = tarfile.XHDTYPE
-    path.write_bytes(zeros(info))
-
-
-def sparse(path: Path) -> None:
-    """A file with holes that claims a terabyte."""
-    headers = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,0"}
-    packed(path, [member("manifest.json", b"", pax_headers=headers)])
-
-
-@pytest.mark.parametrize("make", [bomb, header_bomb, sparse])
-def test_a_bomb_does_not_grow(
-    make: Callable[[Path], None], tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archive, "LEAST_LIMIT", 8 << 20)
-    path = tmp_path / "bomb.tar.gz"
-    make(path)
-    assert path.stat().st_size < 1 << 20
-    with pytest.raises(ArchiveError):
-        read_archive(path, folder)
-    assert sum(entry.stat().st_size for entry in folder.rglob("*")) <= archive.LEAST_LIMIT
-
-
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_headers_of_headers_have_an_end(kind: bytes, tmp_path: Path, folder: Path) -> None:
-    """tarfile calls itself for each."""
-    info = tarfile.TarInfo("x")
-    info.type, info.size = kind, 12
-    header = info.tobuf(format=tarfile.USTAR_FORMAT) + b"12 path=abc\n".ljust(512, b"\0")
-    path = tmp_path / "p.tar.gz"
-    path.write_bytes(gzip.compress(header * 3000 + bytes(1024)))
-    with pytest.raises(ArchiveError, match="endlessly nested headers"):
-        read_archive(path, folder)
-
-
-def test_so_many_files_are_too_many(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MOST_FILES", 3)
-    path = packed(tmp_path / "p", [member(f"runs/{n}/journal.jsonl") for n in range(4)])
-    with pytest.raises(ArchiveError, match="more than 3 files"):
-        read_archive(path, folder)
-
-
-def test_what_is_no_archive_is_refused(tmp_path: Path, folder: Path) -> None:
-    good = packed(tmp_path / "good", [member("manifest.json", b"x" * 5000), member("seal.json", b"y" * 5000)])
-    data = good.read_bytes()
-    plain = gzip.decompress(data)
-    cases = {
-        "empty": b"",
-        "text": b"hello",
-        "gzip of text": gzip.compress(b"hello"),
-        "cut": data[: len(data) // 2],
-        "flipped": data[:40] + bytes([data[40] ^ 1]) + data[41:],
-        "more behind": gzip.compress(plain + b"more"),
-        "broken header": gzip.compress(plain[:6000] + b"?" + plain[6001:]),
-    }
-    for name, content in cases.items():
-        (tmp_path / "case").write_bytes(content)
-        (folder / name).mkdir()
-        with pytest.raises(ArchiveError):
-            read_archive(tmp_path / "case", folder / name)
-    os.mkfifo(tmp_path / "pipe")  # which is not waited for
-    with pytest.raises(ArchiveError, match="is not a file"):
-        read_archive(tmp_path / "pipe", folder)
-    with pytest.raises(ArchiveError, match="No such file"):
-        read_archive(tmp_path / "absent", folder)
+def test_a_pipe_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, match in (("pipe", "is not a file"), ("absent", "No such file")):
+        with pytest.raises(ArchiveError, match=match):
+            read_archive(tmp_path / name, folder)

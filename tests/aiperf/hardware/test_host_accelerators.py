@@ -14,23 +14,11 @@ from aiperf.errors import UnseenDevices
 from aiperf.hardware import host_accelerators
 from aiperf.hardware.host_accelerators import TOOLS, refuse_unseen
 from tests.house.tree import ROOT
+from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
-# In the form that their tools are known to print; no manual was checked.
-ANSWERS = {
-    "nvidia-smi": "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5a)\n  MIG 1g.10gb Device 0: (UUID: MIG-8f)\n"
-    "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-6b)\n",
-    "rocm-smi": "GPU[0]\t\t: Device Name: \t\tAMD Instinct MI250X\nGPU[0]\t\t: Device ID: \t\t0x7408\n"
-    "GPU[1]\t\t: Device Name: \t\tAMD Instinct MI250X\nGPU[1]\t\t: Device ID: \t\t0x7408\n",
-    "amd-smi": "GPU: 0\n    BDF: 0000:c1:00.0\nGPU: 1\n    BDF: 0000:c6:00.0\n",
-    "npu-smi": "\tTotal Count                    : 2\n"
-    "\n\tNPU ID                         : 0\n\tChip Count                     : 1\n"
-    "\n\tNPU ID                         : 1\n\tChip Count                     : 1\n",
-    "xpu-smi": "| Device ID | Device Information   |\n| 0         | Device Name: Max 1550 |\n"
-    "|           | Vendor Name: Intel(R) |\n| 1         | Device Name: Max 1550 |\n",
-}
-
-
+ANSWERS = Path(__file__).with_name("answers")
+"""In the form that these tools are known to print; no manual was checked."""
 NOTHING = "echo 'No devices were found'; exit 6"
 
 
@@ -38,19 +26,15 @@ NOTHING = "echo 'No devices were found'; exit 6"
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of tools, before those of this machine, where a vendor's own would answer, too; and a host
     without any device."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
     for tool in TOOLS:
-        script(folder, tool, NOTHING)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
+        script(tmp_path / "bin", tool, NOTHING)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     monkeypatch.setattr(host_accelerators, "ROOT", tmp_path / "root")
-    return folder
+    return tmp_path / "bin"
 
 
 def script(folder: Path, tool: str, text: str) -> None:
-    file = folder / tool
-    file.write_text(f"#!/bin/sh\n{text}\n")
-    file.chmod(0o755)
+    install(folder, {tool: f"#!/bin/sh\n{text}\n"})
 
 
 def host(folder: Path, *traces: str) -> None:
@@ -78,7 +62,7 @@ def host(folder: Path, *traces: str) -> None:
 @pytest.mark.parametrize("tool", TOOLS)
 def test_listed_devices_that_torch_does_not_see_are_refused(tool: str, tools: Path) -> None:
     words = " ".join(TOOLS[tool].words)
-    script(tools, tool, f"[ \"$*\" = '{words}' ] || exit 2\ncat <<'END'\n{ANSWERS[tool]}END")
+    script(tools, tool, f"[ \"$*\" = '{words}' ] || exit 2\ncat '{ANSWERS / tool}.txt'")
     with pytest.raises(UnseenDevices) as refusal:
         refuse_unseen("2.13.0+cpu", {}, {})
     assert str(refusal.value) == (

@@ -31,26 +31,9 @@ def written(path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    return written(tmp_path / "secret")
-
-
-def open_to_all(path: Path) -> None:
-    path.chmod(0o644)
-
-
-def short(path: Path) -> None:
-    path.write_text("short\n")
-
-
 def endless(path: Path) -> None:
     path.unlink()
     path.symlink_to("/dev/zero")
-
-
-def large(path: Path) -> None:
-    path.write_bytes(b"x" * 5000)
 
 
 def test_where_ranks_meet_and_what_is_refused(
@@ -73,8 +56,10 @@ def test_where_ranks_meet_and_what_is_refused(
     comes_to_what_was_read("meetings.txt", {**globals(), "met": met, "harmed": harmed, "TORCHRUN": TORCHRUN})
 
 
-def test_a_pod_has_its_secret_as_kubernetes_mounts_it(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    secret.chmod(0o644)
+def test_a_pod_has_its_secret_as_kubernetes_mounts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (secret := written(tmp_path / "secret")).chmod(0o644)
     (link := secret.with_name("link")).symlink_to(secret)
     monkeypatch.setenv(POD, "10.0.0.1")
     assert meeting_of(of(link), BY_HAND).secret == KEY

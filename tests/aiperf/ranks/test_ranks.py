@@ -13,6 +13,7 @@ from aiperf.ranks import ranks
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks, across
 from aiperf.ranks.world import ALONE
+from tests.tables import ComesTo
 
 # Writes down how it was called, and ends as a run that its scheduler stopped.
 MPIEXEC = """#!/bin/bash
@@ -53,17 +54,6 @@ def test_the_masters_host_trains_if_another_rank_is_there_or_none(
     assert Ranks(RankOptions("cpu"), hosts=hosts).masters_host_trains is trains
 
 
-def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_mpiexec", lambda: None)
-    with pytest.raises(WorldError) as raised:
-        across(RankOptions("cuda"), never)
-    assert str(raised.value) == (
-        f"4 devices need one process each; {installation('mpi')}, "
-        "or load the site's MPI, and run: "
-        "mpiexec -n 5 aiperf-hpc run --minutes 1; or use --devices 1"
-    )
-
-
 @pytest.mark.parametrize(("wanted", "number"), [(RankOptions("cuda"), 5), (RankOptions("cpu", devices=2), 3)])
 def test_several_devices_are_several_ranks_of_the_same_command(
     wanted: RankOptions, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,21 +69,22 @@ def test_several_devices_are_several_ranks_of_the_same_command(
     assert words[-4:] == ["run", "--minutes", "1", "1 :oversubscribe"]
 
 
-def test_no_more_ranks_are_started_than_there_are_devices_or_cores() -> None:
-    with pytest.raises(WorldError) as raised:
-        across(RankOptions("cpu", devices=5000), never)
-    assert str(raised.value) == (
-        "--devices is 5,000, but this process sees 1 device and may use 2 cores; give at most 2"
-    )
+def test_ranks_that_cannot_be_started_are_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    """Several devices without MPI, more ranks than devices or cores, and Horovod without MPI."""
+    monkeypatch.setattr(ranks, "_mpiexec", lambda: None)
 
+    def started(options: RankOptions, **environment: str) -> int:
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            try:
+                return across(options, never)
+            except WorldError as error:
+                raise WorldError(str(error).replace(installation("mpi"), "INSTALL IT")) from None
 
-def test_horovod_needs_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WorldError, match="needs several ranks; start them with mpiexec or srun"):
-        across(RankOptions("cpu", backend="horovod"), never)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(WorldError, match="needs MPI; start the ranks with mpiexec or srun"):
-        across(RankOptions("cpu", backend="horovod"), never)
+    comes_to_what_was_read("unstarted.txt", {"started": started, "RankOptions": RankOptions})
 
 
 def test_the_mpiexec_beside_this_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

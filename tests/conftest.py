@@ -6,9 +6,10 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.abc import MetaPathFinder
+from itertools import count
 from pathlib import Path
 
 import hypothesis
@@ -113,6 +114,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the test, in which it is: paths in messages are relative."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    """Names of folders that are not there, for a test that makes many."""
+    return (tmp_path / f"{number}" for number in count())
 
 
 @pytest.fixture

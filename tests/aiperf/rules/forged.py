@@ -126,6 +126,12 @@ def changed(timed: list[Timed], place: int, event: Event) -> list[Timed]:
     return [*timed[:place], (timed[place][0], event), *timed[place + 1 :]]
 
 
+def retimed(event: Event, moved: Callable[[float], float]) -> Any:
+    """An event that tells of its times as they are moved."""
+    names = [name for name in ("end", "deadline") if getattr(event, name, None) is not None]
+    return replace(event, **{name: moved(getattr(event, name)) for name in names})
+
+
 def without(timed: list[Timed], *kinds: type[Event]) -> list[Timed]:
     return [entry for entry in timed if not isinstance(entry[1], kinds)]
 
@@ -195,13 +201,9 @@ def with_control(**fields: object) -> Edit:
 def with_coupled(**fields: object) -> Edit:
     """A run of several ranks that also coupled its control, with these fields."""
 
-    def edit(timed: list[Timed]) -> list[Timed]:
-        place = places(timed, Released)[0]
-        coupled = Coupled("", 224, 256, 20, 10.0, 1000.0)
-        fabric = Fabric(2, "nccl", (), (), (), {}, 9.0, coupled=replace(coupled, **fields))  # type: ignore[arg-type]
-        return [*timed[:place], (timed[place][0], FabricMeasured(fabric)), *timed[place:]]
-
-    return edit
+    coupled = replace(Coupled("", 224, 256, 20, 10.0, 1000.0), **fields)  # type: ignore[arg-type]
+    fabric = FabricMeasured(Fabric(2, "nccl", (), (), (), {}, 9.0, coupled=coupled))
+    return lambda timed: inserted(timed, places(timed, Released)[0], fabric)
 
 
 def with_end(reason: str, earlier_seconds: float) -> Edit:
@@ -252,14 +254,14 @@ def with_leg_for_the_test(*lines: Event, released: bool = True) -> Edit:
         last = timed[began][1]
         assert isinstance(last, LegBegan)
         day = replace(last, index=last.index + 1, started="2026-01-03T00:00:00+00:00")
-        ready = [(t, event) for t, event in timed[began:] if isinstance(event, RankReady)]
+        ready = [
+            (t, within(event, wall_seconds=event.ready.wall_seconds + 2 * 86400.0))
+            for t, event in timed[began:]
+            if isinstance(event, RankReady)
+        ]
         first: list[Timed] = [(0.0, day), *((0.0, line) for line in lines)]
         clock: list[Timed] = [(STARTED_SECONDS, Released(STARTED_SECONDS))] * released
         end = LegEnded("deadline" if released else "error: none", STARTED_SECONDS)
-        ready = [
-            (t, replace(e, ready=replace(e.ready, wall_seconds=e.ready.wall_seconds + 2 * 86400.0)))
-            for t, e in ready
-        ]
         over = STARTED_SECONDS + 1.0
         return [*timed[:-1], *first, *ready, *clock, (over, end), (over + 3.0, test[1])]
 

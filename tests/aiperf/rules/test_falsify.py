@@ -73,6 +73,7 @@ from tests.aiperf.rules.forged import (
     one,
     places,
     proposed,
+    retimed,
     said,
     together,
     until,
@@ -219,12 +220,10 @@ def a_parent_that_still_trains(event: Dispatched) -> Event:
 def a_faster_clock(timed: list[Timed]) -> list[Timed]:
     """The whole run in half its time."""
 
-    def faster(event: Event) -> Event:
-        times = {name: getattr(event, name) / 2 for name in ("end", "deadline") if hasattr(event, name)}
-        return replace(event, **times)
-
     validations = each(Closed, lambda e: within(e, validate_seconds=e.segment.validate_seconds / 2))
-    return [(t / 2, faster(event)) for t, event in together(worked(0.5), validations)(timed)]
+    return [
+        (t / 2, retimed(event, lambda t: t / 2)) for t, event in together(worked(0.5), validations)(timed)
+    ]
 
 
 def a_million_times_as_fast(timed: list[Timed]) -> list[Timed]:
@@ -233,13 +232,8 @@ def a_million_times_as_fast(timed: list[Timed]) -> list[Timed]:
     def sooner(t: float) -> float:
         return min(t, RELEASE + (t - RELEASE) / 1e6)
 
-    def sped(event: Event) -> Event:
-        names = [name for name in ("end", "deadline") if hasattr(event, name)]
-        return replace(event, **{name: sooner(getattr(event, name)) for name in names})
-
-    return [
-        (sooner(t), sped(e) if isinstance(e, Released | Closed | Stepped | LegEnded) else e) for t, e in timed
-    ]
+    kinds = Released | Closed | Stepped | LegEnded
+    return [(sooner(t), retimed(e, sooner) if isinstance(e, kinds) else e) for t, e in timed]
 
 
 def the_clock_backwards(timed: list[Timed]) -> list[Timed]:
@@ -249,9 +243,7 @@ def the_clock_backwards(timed: list[Timed]) -> list[Timed]:
 
 def a_block_before_the_one_above(timed: list[Timed]) -> list[Timed]:
     (_, place, *_) = places(timed, Stepped, VICTIM)
-    block = timed[place][1]
-    assert isinstance(block, Stepped)
-    return changed(timed, place, replace(block, end=block.end - 2.0))
+    return changed(timed, place, retimed(timed[place][1], lambda end: end - 2.0))
 
 
 def a_later_release(timed: list[Timed]) -> list[Timed]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from aiperf.hardware.bound import bound_of_group
 from aiperf.journal import events
-from aiperf.journal.events import Closed, Event, LegBegan, RankReady
+from aiperf.journal.events import Closed, LegBegan, RankReady
 from tests.aiperf.rules.forged import (
     NAMES,
     TIMED,
@@ -17,6 +16,7 @@ from tests.aiperf.rules.forged import (
     found,
     judged,
     places,
+    retimed,
     with_config,
     worked,
 )
@@ -34,11 +34,7 @@ def in_six_milliseconds(timed: list[Timed]) -> list[Timed]:
     def shorter(t: float) -> float:
         return RELEASE + (t - RELEASE) / 70 if t > RELEASE else t
 
-    def moved(event: Event) -> Any:
-        names = [name for name in ("end", "deadline") if hasattr(event, name)]
-        return replace(event, **{name: shorter(getattr(event, name)) for name in names})
-
-    return [(t if isinstance(e, events.Tested) else shorter(t), moved(e)) for t, e in timed]
+    return [(t if isinstance(e, events.Tested) else shorter(t), retimed(e, shorter)) for t, e in timed]
 
 
 def worked_in_each_leg(*factors: float) -> Edit:

@@ -6,8 +6,6 @@ What a careful forger can still do is tested too, and is in the table of docs/sc
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from aiperf.journal.events import (
@@ -34,6 +32,7 @@ from tests.aiperf.rules.forged import (
     judged,
     one,
     places,
+    retimed,
     together,
     with_config,
     with_leg_before,
@@ -104,10 +103,8 @@ def merged(gap: float, careful_clock: bool) -> list[Timed]:
         if isinstance(event, RankReady):
             wall = event.ready.wall_seconds - 3600 + died + gap - t
             later.append((died + gap, within(event, wall_seconds=wall) if careful_clock else event))
-        elif hasattr(event, "end"):
-            later.append((t + shift, replace(event, end=event.end + shift)))  # type: ignore[call-arg]
         else:
-            later.append((t + shift, event))
+            later.append((t + shift, retimed(event, lambda t: t + shift)))
     return [*first, *later]
 
 

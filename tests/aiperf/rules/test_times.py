@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, Released, Stalled, Stepped
@@ -19,11 +18,12 @@ from tests.aiperf.rules.forged import (
     judged,
     one,
     places,
+    retimed,
     together,
     with_config,
     without,
 )
-from tests.journals import RELEASE, Scene, Timed, told, within, write_witnesses
+from tests.journals import RELEASE, Scene, Timed, part, told, within, write_witnesses
 from tests.tables import ComesTo
 
 FIRST = RELEASE + 20.0
@@ -59,8 +59,7 @@ def asleep(seconds: float) -> list[Timed]:
 
 def moved(t: float, event: Event, seconds: float) -> Timed:
     """Later, with all that it says of times."""
-    times = {name: getattr(event, name) + seconds for name in ("end", "deadline") if hasattr(event, name)}
-    return t + seconds, replace(event, **times)
+    return t + seconds, retimed(event, lambda t: t + seconds)
 
 
 def with_one_long_block(lines: list[Timed]) -> list[Timed]:
@@ -68,8 +67,7 @@ def with_one_long_block(lines: list[Timed]) -> list[Timed]:
     for trial in (0, 2):  # the first of each group
         place = next(at for at in places(lines, Stepped, trial) if lines[at][0] > FIRST + 60)
         event = lines[place][1]
-        assert isinstance(event, Stepped)
-        lines = changed(lines, place, within(event, seconds=event.block.seconds + 60))
+        lines = changed(lines, place, within(event, seconds=part(event).seconds + 60))
     return lines
 
 
@@ -80,10 +78,8 @@ def before_the_clock() -> list[Timed]:
 
 
 def test_a_stall_is_excused_by_the_work_of_all_groups_and_their_logs(
-    tmp_path: Path, comes_to_what_was_read: ComesTo
+    folders: Iterator[Path], comes_to_what_was_read: ComesTo
 ) -> None:
-    folders = (tmp_path / f"{number}" for number in count())
-
     def span(lines: list[Timed], logged: bool = True) -> tuple[str, str]:
         files = RunFiles(next(folders)) if logged else None
         if files:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
+from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -199,16 +200,7 @@ def test_ranked_needs_every_rule_an_intact_run_and_known_rules_of_integrity() ->
     assert Verdict(eligible).class_text == "ranked"
 
 
-def configured(**overrides: object) -> Callable[[Ranked], None]:
-    return lambda run: run.configure(**overrides)
-
-
-def validated(**fields: Any) -> Callable[[Ranked], None]:
-    return lambda run: run.validate(**fields)
-
-
-def joined(**fields: object) -> Callable[[Ranked], None]:
-    return lambda run: run.join(**fields)
+configured, validated, joined = (partial(methodcaller, name) for name in ("configure", "validate", "join"))
 
 
 def coupled(over_all: int = 1 << 16, **fields: object) -> Callable[[Ranked], None]:

@@ -8,8 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -92,10 +91,8 @@ def test_one_that_hangs_is_killed() -> None:
 
 
 def test_a_library_from_elsewhere_is_named_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+    folders: Iterator[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    folders = (tmp_path / f"{number}" for number in count())
-
     def imported(library: str, text: str) -> object:
         """What a process answers for which a folder of PYTHONPATH has this library, or the fault and its
         remedy. Versions of Python end some of their errors in other words."""
@@ -113,9 +110,10 @@ def test_a_library_from_elsewhere_is_named_with_its_folder(
     comes_to_what_was_read("foreign_folders.txt", {"imported": imported})
 
 
-def test_so_is_one_that_the_command_itself_imports(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
+def test_so_is_one_that_the_command_itself_imports(
+    folders: Iterator[Path], comes_to_what_was_read: ComesTo
+) -> None:
     """Unless the command needs no such library."""
-    folders = (tmp_path / f"{number}" for number in count())
 
     def command(files: Mapping[str, str]) -> tuple[int, list[str]]:
         """Where these files are in a folder of PYTHONPATH."""

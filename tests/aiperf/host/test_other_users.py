@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,10 +37,9 @@ def under(mode: int) -> Plant:
 
 
 def test_a_folder_is_this_users_alone_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+    folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     monkeypatch.delenv(POD, raising=False)
-    folders = (tmp_path / f"{number}" for number in count())
 
     def planted(plant: Plant, forbidden: int) -> str:
         """What is said of a path that somebody made so; one that is refused stays as it was."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import Ended, Event, LegBegan, LegEnded, NonceGiven, Tested
-from aiperf.journal.file import chained
+from aiperf.journal.file import chained, read_journal
 from aiperf.journal.notary import JournalHead, NotaryRequest, answers
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
@@ -68,6 +68,12 @@ class Writing:
         request = self.files.notary_request(leg)
         request.parent.mkdir(exist_ok=True)
         request.write_text(NotaryRequest(asked, self.head).text())
+
+
+def rewritten(files: RunFiles, change: Callable[[list[Timed]], list[Timed]]) -> None:
+    """The forger's work on a journal: other lines, and the chain computed again."""
+    lines = change([(line.t, line.event) for line in read_journal(files.journal)])
+    files.journal.write_text("".join(line + "\n" for line in chained(lines)), encoding="utf-8")
 
 
 def content(trial: int) -> bytes:

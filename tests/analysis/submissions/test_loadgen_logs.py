@@ -19,7 +19,7 @@ from aiperf.errors import AiperfError
 from aiperf.scenarios.detail_log import LogEntry, detail_of, read_entries
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.scenario import SCENARIOS
-from aiperf.tasks.images.known_sets import KnownSet
+from aiperf.tasks.images.known_sets import DIGITS
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.reports import Processor
 from analysis.submissions.loadgen_logs import (
@@ -97,45 +97,36 @@ def contradiction(files: Files, folder: Path) -> str:
     return ""
 
 
-def key(name: str, value: object) -> Callable[[Files], Files]:
-    """Another value in the log; None: the line is removed."""
+def replaced(pattern: str, text: str) -> Callable[[Files], Files]:
+    """Another text behind the group of the pattern, which the log has once."""
 
     def changed(files: Files) -> Files:
-        if value is None:
-            log, times = re.subn(rf'^.*"key": "{re.escape(name)}".*\n', "", files.log, flags=re.MULTILINE)
-        else:
-            pattern = rf'(?<="key": "{re.escape(name)}", "value": )("[^"]*"|[^,]+)'
-            log, times = re.subn(pattern, json.dumps(value), files.log)
+        log, times = re.subn(pattern, lambda found: found[1] + text, files.log, flags=re.MULTILINE)
         assert times == 1
         return replace(files, log=log)
 
     return changed
+
+
+def key(name: str, value: object) -> Callable[[Files], Files]:
+    """Another value in the log; None: the line is removed."""
+    if value is None:
+        return replaced(rf'^().*"key": "{re.escape(name)}".*\n', "")
+    return replaced(rf'("key": "{re.escape(name)}", "value": )(?:"[^"]*"|[^,]+)', json.dumps(value))
 
 
 def at(name: str, milliseconds: float) -> Callable[[Files], Files]:
     """Another time in the log."""
-
-    def changed(files: Files) -> Files:
-        pattern = rf'("key": "{name}", "value": [^,]+, "time_ms": )[\d.]+'
-        log, times = re.subn(pattern, rf"\g<1>{milliseconds}", files.log)
-        assert times == 1
-        return replace(files, log=log)
-
-    return changed
+    return replaced(rf'("key": "{name}", "value": [^,]+, "time_ms": )[\d.]+', f"{milliseconds}")
 
 
+TWO_VALUES = replaced('("result_samples_per_second", )', '"value": 160000000, ')
+"""A figure of which some readers take the first value."""
 BETTER = ':::MLLOG {"key": "result_samples_per_second", "value": 160000000}'
 
 
 def begins(log: str = "", summary: str = "") -> Callable[[Files], Files]:
     return lambda files: replace(files, log=log + files.log, summary=summary + files.summary)
-
-
-def a_figure_with_two_values(files: Files) -> Files:
-    """Some readers take the first one."""
-    name = '"result_samples_per_second", '
-    assert files.log.count(name) == 1
-    return replace(files, log=files.log.replace(name, f'{name}"value": 160000000, '))
 
 
 def other(files: Files) -> Files:
@@ -154,16 +145,7 @@ def test_what_loadgen_wrote_fits(name: str, tmp_path: Path) -> None:
         assert contradiction(each, tmp_path) == ""
 
 
-TINY = KnownSet(
-    "six",
-    "six",
-    "",
-    1,
-    classes=3,
-    official_training_examples=9,
-    test_examples=6,
-    test_examples_per_class=(2, 2),
-)
+TINY = replace(DIGITS, classes=3, test_examples=6, test_examples_per_class=(2, 2))
 PARTS = [4, 2, 0, 1], [5, 3]
 """The order in which LoadGen loads the six, four at once."""
 RIGHT = {place: place % 3 for place in range(6)}
@@ -171,12 +153,9 @@ RIGHT = {place: place % 3 for place in range(6)}
 
 def answers(classes: dict[int, int], extra: tuple[int, ...] = ()) -> str:
     places = [*PARTS[0], *PARTS[1], *extra]
-    rows = [
-        (place, classes[place].to_bytes(8, "little", signed=True).hex())
-        for place in places
-        if place in classes
-    ]
-    return json.dumps([{"seq_id": n, "qsl_idx": place, "data": data} for n, (place, data) in enumerate(rows)])
+    data = {place: each.to_bytes(8, "little", signed=True).hex() for place, each in classes.items()}
+    found = [{"qsl_idx": place, "data": data[place]} for place in places if place in data]
+    return json.dumps([{"seq_id": number, **each} for number, each in enumerate(found)])
 
 
 def test_a_figure_that_does_not_fit_is_found_and_answers_are_counted(
@@ -189,11 +168,12 @@ def test_a_figure_that_does_not_fit_is_found_and_answers_are_counted(
     def counted(scenario: str, text: str, correct: int) -> None:
         path = tmp_path / "answers.json"
         path.write_text(text, encoding="utf-8")
-        keys = ("loaded_qsl_set", "generated_query_count", "generated_samples_per_query")
-        entries = {
-            name: [LogEntry(0.0, part) for part in parts]
-            for name, parts in zip(keys, (PARTS, (4, 2), (1, 1)))
+        found = {
+            "loaded_qsl_set": PARTS,
+            "generated_query_count": (4, 2),
+            "generated_samples_per_query": (1, 1),
         }
+        entries = {name: [LogEntry(0.0, part) for part in parts] for name, parts in found.items()}
         log = Log(Path("log.txt"), entries)
         try:
             refuse_other_answers(log, path, Classified(6, correct), TINY, SCENARIOS[scenario])

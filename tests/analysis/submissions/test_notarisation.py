@@ -4,11 +4,9 @@ One file, because honest and forged rows are made from one signed journal."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from shutil import copyfile, copytree
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 
 from aiperf.journal.events import LegBegan, NonceGiven, Opened, Stepped
-from aiperf.journal.file import chained, read_journal
+from aiperf.journal.file import read_journal
 from aiperf.journal.notary import NotaryAnswer, answers
 from aiperf.journal.run_files import RunFiles
 from aiperf.tasks.images.tally import Classified
@@ -25,9 +23,10 @@ from analysis.submissions.keys import Register
 from analysis.submissions.notarisation import notarised
 from analysis.submissions.ranking import Notaries
 from analysis.submissions.signature import signer
-from tests.aiperf.rules.forged import with_leg_for_the_test
+from tests.aiperf.rules.forged import changed as changed_line
+from tests.aiperf.rules.forged import each, places, with_leg_for_the_test
 from tests.analysis.packages import contents, make, ranked
-from tests.analysis.submissions.notarising import Office, notarise
+from tests.analysis.submissions.notarising import Office, notarise, rewritten
 from tests.journals import Scene, Timed, told, within, write_run
 from tests.tables import ComesTo
 
@@ -38,8 +37,7 @@ TWO_LEGS = told(Scene(minutes=2.0, groups=1, epochs=60, killed_at=70.0))
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # which takes most of the time
+def office(tmp_path: Path) -> Office:
     return Office(tmp_path / "office")
 
 
@@ -49,17 +47,10 @@ def seen(files: RunFiles, office: Office) -> str:
     return notarised(files, read_run(files), register).text.partition("; spot checks")[0]
 
 
-def rewritten(files: RunFiles, change: Callable[[list[Timed]], list[Timed]]) -> None:
-    """The forger's work on a journal: other lines, and the chain computed again."""
-    lines = change([(line.t, line.event) for line in read_journal(files.journal)])
-    files.journal.write_text("".join(line + "\n" for line in chained(lines)), encoding="utf-8")
-
-
 def better(lines: list[Timed]) -> list[Timed]:
     """The loss of a block after 80 seconds is another."""
-    index = next(i for i, (t, event) in enumerate(lines) if t > 80 and isinstance(event, Stepped))
-    t, event = lines[index]
-    return [*lines[:index], (t, within(event, loss=0.001)), *lines[index + 1 :]]
+    index = next(place for place in places(lines, Stepped) if lines[place][0] > 80)
+    return changed_line(lines, index, within(lines[index][1], loss=0.001))
 
 
 def edited(change: Callable[[list[str]], list[str]]) -> Callable[[RunFiles, Path], object]:
@@ -77,26 +68,17 @@ def journal(change: Callable[[list[Timed]], list[Timed]]) -> Callable[[RunFiles,
 def of_another(files: RunFiles, other: Path) -> None:
     """The answers to another run, with its nonce in this journal: an old nonce."""
     copyfile(RunFiles(other).notary_answers(0), files.notary_answers(0))
-    nonce = next(
-        line.event for line in read_journal(RunFiles(other).journal) if isinstance(line.event, NonceGiven)
-    )
-    rewritten(
-        files, lambda lines: [(t, nonce if isinstance(event, NonceGiven) else event) for t, event in lines]
-    )
+    told = [line.event for line in read_journal(RunFiles(other).journal)]
+    rewritten(files, each(NonceGiven, lambda _: next(e for e in told if isinstance(e, NonceGiven))))
 
 
-def later_nonce(lines: list[Timed]) -> list[Timed]:
-    """The first lines of a run that began sooner than its nonce."""
-    return [
-        (t, replace(event, started="2026-05-04T07:00:00+00:00") if isinstance(event, LegBegan) else event)
-        for t, event in lines
-    ]
+LATER_NONCE = each(LegBegan, lambda event: replace(event, started="2026-05-04T07:00:00+00:00"))
+"""The first lines of a run that began sooner than its nonce."""
 
 
 def better_test(lines: list[Timed]) -> list[Timed]:
     """The last line has more right answers."""
-    t, tested = lines[-1]
-    return [*lines[:-1], (t, within(tested, tally=Classified(1197, 1190)))]
+    return changed_line(lines, len(lines) - 1, within(lines[-1][1], tally=Classified(1197, 1190)))
 
 
 def unsigned_test(change: Callable[[list[Timed]], list[Timed]]) -> Callable[[RunFiles, Path], object]:
@@ -116,23 +98,19 @@ UNTIL = r"notarised by HPC list until line \d+ of \d+: "
 def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Office, RunFiles, Path]:
     """A notary, a run that it signed to the end, and another one of which it signed the beginning."""
     folder = tmp_path_factory.mktemp("notary")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", lambda file: None)
-        office = Office(folder / "office")
-        other = notarise(office, folder / "other", OTHER).directory
-        return office, notarise(office, folder / "run", RUN), other
+    office = Office(folder / "office")
+    other = notarise(office, folder / "other", OTHER).directory
+    return office, notarise(office, folder / "run", RUN), other
 
 
 def test_a_run_is_held_as_far_as_the_notary_was_there_and_signed(
-    signed: tuple[Office, RunFiles, Path], tmp_path: Path, comes_to_what_was_read: ComesTo
+    signed: tuple[Office, RunFiles, Path], folders: Iterator[Path], comes_to_what_was_read: ComesTo
 ) -> None:
     """Nor a duration that the notary did not see, nor what a notary signs without order."""
     office, run, other = signed
-    folders = (tmp_path / f"{number}" for number in count())
 
     def honest(run: list[Timed], **how: Any) -> str:
-        folder = next(folders)
-        notary = Office(folder / "office")
+        notary = Office((folder := next(folders)) / "office")
         return seen(notarise(notary, folder / "run", run, **how), notary)
 
     def forged(forge: Callable[[RunFiles, Path], object]) -> str:

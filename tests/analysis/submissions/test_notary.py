@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import rmtree
 
@@ -163,10 +162,9 @@ def folder_of_answers(files: RunFiles, victim: Path) -> None:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[[Attack], list[str]]:
+def told(folders: Iterator[Path]) -> Callable[[Attack], list[str]]:
     """What the notary says of a folder in which its owner has put something. Whatever it is, another run is
     served, and no other file is touched."""
-    folders = (tmp_path / f"{number}" for number in count())
 
     def served(attack: Attack) -> list[str]:
         office = Office((runs := next(folders)) / "office", now=1_777_896_000.0)

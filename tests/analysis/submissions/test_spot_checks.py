@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 
 from aiperf.journal import spot_checks
 from aiperf.journal.events import Dispatched, Ended
-from aiperf.journal.file import chained, read_journal
 from aiperf.journal.notary import JournalHead, NotaryAnswer
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
@@ -25,8 +23,10 @@ from aiperf.wire.trial import State
 from analysis.readings.judgement import read_run
 from analysis.submissions.notarisation import notarised
 from analysis.submissions.verify import checked
+from tests.aiperf.rules.forged import first as first_line
+from tests.aiperf.rules.forged import one
 from tests.analysis.packages import contents, make, packed, resealed
-from tests.analysis.submissions.notarising import Office, content, notarise, with_weights
+from tests.analysis.submissions.notarising import Office, content, notarise, rewritten, with_weights
 from tests.journals import Scene, Timed, replayed, told, within
 from tests.tables import ComesTo
 
@@ -34,13 +34,6 @@ RUN = with_weights(told(Scene(minutes=2.0, groups=1, epochs=10, out_of_memory=fr
 TWO_LEGS = with_weights(told(Scene(minutes=2.0, groups=1, epochs=10, killed_at=70.0)))
 FEW = with_weights(told(Scene(groups=1, max_trials=3)))
 LONG = with_weights(told(Scene(minutes=6.0, groups=1, epochs=60)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Any:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", lambda file: None)  # which takes most of the time
-        yield
 
 
 @pytest.fixture
@@ -158,21 +151,15 @@ def one_too_many(files: RunFiles) -> None:
     files.spot_weights(trial).write_bytes(content(trial))
 
 
-def changed(change: Callable[[Ended], Ended | None]) -> Callable[[RunFiles], None]:
+def changed(change: Callable[[Ended], Ended]) -> Callable[[RunFiles], None]:
     """The end of the first trial is another, and the chain is computed again."""
+    assert one(Ended, RUN, 0).finished.weights
+    return lambda files: rewritten(files, first_line(Ended, change, 0))
 
-    def forge(files: RunFiles) -> None:
-        victim, lines = 0, list[Timed]()
-        for line in read_journal(files.journal):
-            event = line.event
-            if isinstance(event, Ended) and event.finished.trial == victim and event.finished.weights:
-                if (other := change(event)) is None:
-                    continue
-                event = other
-            lines.append((line.t, event))
-        files.journal.write_text("".join(line + "\n" for line in chained(lines)), encoding="utf-8")
 
-    return forge
+def left_out(files: RunFiles) -> None:
+    """The end of the first trial, likewise."""
+    rewritten(files, lambda lines: [(t, event) for t, event in lines if event is not one(Ended, lines, 0)])
 
 
 def without_answers(files: RunFiles) -> None:
@@ -193,11 +180,10 @@ def drawn_again(files: RunFiles) -> None:
 
 
 def test_an_honest_run_has_the_weights_that_the_signatures_choose_and_none_is_exchanged_afterwards(
-    signed: tuple[Office, RunFiles], tmp_path: Path, comes_to_what_was_read: ComesTo
+    signed: tuple[Office, RunFiles], folders: Iterator[Path], comes_to_what_was_read: ComesTo
 ) -> None:
     """The run decides answer by answer, a validator at once."""
     office, run = signed
-    folders = (tmp_path / f"{number}" for number in count())
 
     def honest(run: list[Timed], **how: Any) -> str:
         notary = Office((folder := next(folders)) / "office")

@@ -6,7 +6,7 @@ Nobody waits: master and groups share a clock that is turned on when all of them
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config import Config, with_overrides
+from aiperf.errors import WorldError
 from aiperf.journal.events import Opened
 from aiperf.journal.file import VERSION, read_journal
 from aiperf.journal.replay import Replay, replay
@@ -179,6 +180,28 @@ class Obedient:
         return self.say(Finished(assign.trial.number, assign.attempt, state, reason, **more))
 
 
+def dies_in(moment: str, reason: str = "killed by signal 9") -> type[Obedient]:
+    """A group that dies in this, its first of that kind."""
+
+    class Dies(Obedient): ...
+
+    setattr(Dies, moment, lambda self, *asked: self.die(reason))
+    return Dies
+
+
+def works_for(seconds: float, *says: FromGroup, every: float = 0.0) -> type[Obedient]:
+    """A group whose trials take so much longer, in which it says this every so often."""
+
+    class Long(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            for _ in range(round(seconds / (every or seconds))):
+                yield every or seconds
+                self.say(*says)
+            yield from super().work(assign)
+
+    return Long
+
+
 class NeverReady(Obedient):
     def do(self, message: ToGroup) -> Doing:
         return ()
@@ -303,6 +326,41 @@ def lead(
     found = replay(read_journal(files.journal))
     assert found.faults == []
     return found
+
+
+def leader(directory: Path) -> Callable[..., str]:
+    """Leads legs for a table, each in a folder of its own."""
+    folders = (directory / str(number) for number in count())
+
+    def led(world: FakeWorld, stop: tuple[float, str] | None = None, **options: Any) -> str:
+        """How a leg ends that may be stopped after some seconds: what became of its trials, how many each
+        group was given, who was lost and started again, and what the user heard."""
+
+        def stopped(master: Master) -> None:
+            if stop:
+                world.after(stop[0], lambda: master.stop(stop[1]))
+
+        refusal, folder = "", next(folders)
+        try:
+            told = lead(folder, world, before=stopped, **options)
+        except WorldError as error:
+            told, refusal = replay(read_journal(RunFiles(folder / "run").journal)), type(error).__name__
+        counts, first = Counter(states(told)), told.trials[0].attempts if told.trials else ()
+        facts = {
+            "": f"{refusal} {reason(told)}".strip(),
+            "at": "" if refusal else f"{told.leg.end:.1f} s, over after {world.clock.now:.1f} s",
+            "measured": str(sorted(told.leg.ceilings.keys() & told.leg.controls.keys()) or ""),
+            "trials": ", ".join(f"{counts[state]} {state.name}" for state in counts),
+            "the first": ", ".join(f"{each.state.name} by {each.group}" for each in first),
+            "given": str([len(assigned(world, group)) for group in range(len(world.groups))]),
+            "tested": "" if told.tested is None else str(told.tested.trial),
+            "lost": ", ".join(reasons(told)),
+            "started again": str(world.restarts or ""),
+            "said": "; ".join(world.said).replace(str(folder), "…"),
+        }
+        return " | ".join(f"{name} {fact}".strip() for name, fact in facts.items() if fact)
+
+    return led
 
 
 def states(told: Replay) -> list[State]:

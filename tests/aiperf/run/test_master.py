@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from aiperf.journal.events import (
     Released,
 )
 from aiperf.journal.file import read_journal
-from aiperf.journal.replay import Replay, replay
+from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.rules.reproduction import search
@@ -61,9 +60,11 @@ from tests.aiperf.groups import (
     assigned,
     block,
     lead,
+    leader,
     reason,
     states,
     validated,
+    works_for,
 )
 from tests.tables import ComesTo
 
@@ -82,14 +83,6 @@ def saying(**changes: object) -> type[Obedient]:
             return replace(super().ready(rank), **changes)  # type: ignore[arg-type]
 
     return Other
-
-
-class Slow(Obedient):
-    """A second in each trial."""
-
-    def work(self, assign: Assign) -> Doing:
-        yield 1.0
-        yield from super().work(assign)
 
 
 class DiesMeasured(Obedient):
@@ -343,12 +336,7 @@ def test_news_of_an_attempt_that_was_taken_away_is_not_heard(tmp_path: Path) -> 
 
 
 def test_a_leg_that_has_nothing_to_tell_beats(tmp_path: Path) -> None:
-    class Long(Obedient):
-        def work(self, assign: Assign) -> Doing:
-            yield 30.0
-            yield from super().work(assign)
-
-    lead(tmp_path, FakeWorld(Long), max_trials=1)
+    lead(tmp_path, FakeWorld(works_for(30.0)), max_trials=1)
     lines = read_journal(RunFiles(tmp_path / "run").journal)
     assert sum(isinstance(line.event, Beat) for line in lines) == 5
 
@@ -380,20 +368,6 @@ def test_nothing_is_dispatched_that_was_proposed_until_after_the_deadline(
     assert (reason(told), len(told.trials)) == ("deadline", 1)
 
 
-def test_a_group_that_closes_is_given_nothing_more(tmp_path: Path) -> None:
-    class Closes(Obedient):
-        def assigned(self, assign: Assign) -> Doing:
-            return self.end(assign, State.WAITING)
-
-    lead(tmp_path, world := FakeWorld(Closes, Obedient), minutes=0.01)
-    assert assigned(world, 0) == [0]
-
-
-def test_a_target_that_is_just_reached_ends_a_run(tmp_path: Path) -> None:
-    told = lead(tmp_path, FakeWorld(Obedient), minutes=0.05, target_error=0.25)
-    assert (reason(told), told.trials[0].error, len(told.trials)) == ("target", 0.25, 1)
-
-
 def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Path) -> None:
     asked: list[int] = []
 
@@ -412,16 +386,6 @@ def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Pat
     told = lead(tmp_path, FakeWorld(Obedient, Obedient), before=exhaust, max_trials=9)
     assert (reason(told), states(told)) == ("trials", [State.COMPLETE] * 9)
     assert asked == [number for number in range(2, 9) for _ in range(2)], "again at a trial's end, not before"
-
-
-def test_a_stop_by_the_scheduler_keeps_the_test_for_the_end(tmp_path: Path) -> None:
-    world = FakeWorld(Slow, Obedient)
-    told = lead(
-        tmp_path, world, before=lambda master: world.after(1.5, lambda: master.stop(TERMINATED)), minutes=5
-    )
-    assert reason(told) == TERMINATED
-    assert told.best is not None
-    assert told.tested is None
 
 
 def test_a_further_leg_has_what_is_left_of_the_span(tmp_path: Path) -> None:
@@ -473,23 +437,6 @@ class FailsLate(ValidatesFirst):
     ends_as = State.FAILED
 
 
-@pytest.mark.parametrize("last", [Fails, FailsLate])
-def test_a_failure_that_every_trial_shares_ends_the_run_without_a_test(
-    tmp_path: Path, last: type[Obedient]
-) -> None:
-    """A trial in progress that has been validated is waited for."""
-    told = lead(tmp_path, FakeWorld(Fails, Fails, Fails, last), minutes=1.0)
-    assert reason(told) == "error: every trial fails for the same reason: rank 0 on a: no 0.png"
-    assert told.span_seconds < 0.5 if last is Fails else 1.0 <= told.span_seconds < 3.0
-    assert told.tested is None
-
-
-def test_a_trial_that_completes_shows_that_a_failure_is_not_shared(tmp_path: Path) -> None:
-    told = lead(tmp_path, FakeWorld(Fails, Fails, Fails, ValidatesFirst), minutes=0.1)
-    assert (reason(told), told.tested is None) == ("deadline", False)
-    assert len([state for state in states(told) if state is State.FAILED]) > 9
-
-
 def test_what_does_not_fit_is_tried_with_half_the_batch(tmp_path: Path) -> None:
     class OutOfMemory(Obedient):
         def train(self, assign: Assign) -> Doing:
@@ -519,25 +466,16 @@ def another_clock() -> FakeWorld:
     return world
 
 
-def test_what_is_refused_before_the_clock_runs(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
-    folders = (tmp_path / f"{number}" for number in count())
-
-    def refused(world: FakeWorld) -> None:
-        try:
-            lead(folder := next(folders), world, max_trials=2)
-        finally:
-            found = replay(read_journal(RunFiles(folder / "run").journal))
-            assert found.leg.released is None
-            assert reason(found).startswith("error: ")
-
-    comes_to_what_was_read("refused_before_the_clock.txt", {**vars(groups), **globals(), "refused": refused})
+class Closes(Obedient):
+    def assigned(self, assign: Assign) -> Doing:
+        return self.end(assign, State.WAITING)
 
 
-def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
-    lead(tmp_path, world := FakeWorld(Obedient, saying(host="node2", sees_run=False)), max_trials=1)
-    assert world.said == [
-        f"{tmp_path}/run is not shared with node2: weights, and at the end rank logs, are sent as messages"
-    ]
+def test_what_ends_a_leg_and_what_is_refused_before_its_clock_runs(
+    tmp_path: Path, comes_to_what_was_read: ComesTo
+) -> None:
+    names = {**vars(groups), **globals(), "led": leader(tmp_path)}
+    comes_to_what_was_read("ends.txt", names)
 
 
 def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path) -> None:

@@ -9,34 +9,22 @@ from pathlib import Path
 import pytest
 
 from aiperf.os_error import naming, refused, unreadable, unwritable
-
-LIMIT = "raise the limit on open files of a process (ulimit -n)"
-SERVER = "the file server failed: check that the file system is mounted here, then try again"
+from tests.tables import ComesTo
 
 
 def error(number: int, path: str = "") -> OSError:
     return OSError(number, os.strerror(number), *([path] if path else []))
 
 
-@pytest.mark.parametrize(
-    ("number", "read", "written"),
-    [
-        (errno.EMFILE, LIMIT, LIMIT),
-        (errno.ESTALE, SERVER, SERVER),
-        (errno.EACCES, "make it readable", "choose a directory that you may write to"),
-        (errno.EROFS, "get it", "choose a directory on a file system that is not read-only"),
-        (errno.ENOSPC, "get it", "free some space on this file system"),
-        (errno.EDQUOT, "get it", "remove some of your own files, or have your quota raised"),
-        (errno.EFBIG, "get it", "raise the limit on the size of a file (ulimit -f)"),
-        (errno.ENOENT, "get it", "put it elsewhere"),
-    ],
-)
-def test_the_remedy_fits_the_cause(number: int, read: str, written: str) -> None:
-    what = os.strerror(number)
-    assert unreadable(error(number), "/a/b", "get it") == f"/a/b: {what}; {read}"
-    assert unwritable(error(number, "/a/b"), None, "put it elsewhere") == (
-        f"/a/b cannot be written: {what}; {written}"
-    )
+def test_the_remedy_fits_the_cause(comes_to_what_was_read: ComesTo) -> None:
+    def remedies(number: int) -> tuple[str, str]:
+        """Where a file cannot be read, and where it cannot be written."""
+        what = os.strerror(number)
+        read = unreadable(error(number), "/a/b", "get it")
+        written = unwritable(error(number, "/a/b"), None, "put it elsewhere")
+        return read.removeprefix(f"/a/b: {what}; "), written.removeprefix(f"/a/b cannot be written: {what}; ")
+
+    comes_to_what_was_read("os_errors.txt", {**vars(errno), "remedies": remedies})
 
 
 def test_what_bars_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

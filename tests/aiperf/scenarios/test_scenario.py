@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from aiperf.scenarios.latencies import Latencies
 from aiperf.scenarios.scenario import SCENARIOS, user_conf
+from tests.tables import ComesTo
 
 
-@pytest.mark.parametrize(
-    ("name", "samples", "least"),
-    [
-        ("single-stream", 1_197, None),
-        ("server", 1_197, 662),
-        ("offline", 1_197, 1197),  # the whole set, where it is smaller than MLPerf's number of samples
-        ("offline", 50_000, 24576),
-    ],
-)
-def test_the_user_conf(name: str, samples: int, least: int | None) -> None:
-    loadgen = {"single-stream": "SingleStream", "server": "Server", "offline": "Offline"}[name]
-    lines = [f"{loadgen}.min_duration = 600000", f"{loadgen}.performance_sample_count_override = 99"]
-    lines += [f"{loadgen}.min_query_count = {least}"] if least else []
-    assert user_conf(SCENARIOS[name], 600.0, samples, 99) == "".join(f"*.{line}\n" for line in lines)
+def test_the_user_conf(comes_to_what_was_read: ComesTo) -> None:
+    def conf(name: str, samples: int) -> list[str]:
+        """In a set of so many samples, of which 99 are held in memory, for ten minutes."""
+        return user_conf(SCENARIOS[name], 600.0, samples, 99).splitlines(keepends=True)
+
+    comes_to_what_was_read("user_conf.txt", {"conf": conf})
 
 
 def test_percentiles_are_those_of_the_sorted_latencies() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping
 from unittest.mock import Mock
 
 import pytest
@@ -16,37 +15,24 @@ from tests.tables import ComesTo
 NOWHERE = "192.0.2.7"
 
 
-@pytest.mark.parametrize(
-    ("spans_hosts", "named", "environment", "address"),
-    [
-        (False, NOWHERE, {"GLOO_SOCKET_IFNAME": "of_no_interface"}, "127.0.0.1"),
-        (True, "127.0.1.1", {"GLOO_SOCKET_IFNAME": "lo"}, "127.0.0.1"),
-        (True, "127.0.1.1", {"NCCL_SOCKET_IFNAME": "=lo,other"}, "127.0.0.1"),
-        (True, "its own", {"NCCL_SOCKET_IFNAME": "^docker,lo"}, "its own"),
-        (True, "its own", {}, "its own"),
-        (True, NOWHERE, {}, "its own"),
-        (True, "127.0.1.1", {}, "its own"),
-        (True, "fe80::1%eth0", {}, "its own"),
-    ],
-)
 def test_it_listens_on_one_interface(
-    spans_hosts: bool,
-    named: str,
-    environment: Mapping[str, str],
-    address: str,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    """`named` is where the host's name leads to; "its own" is the address of the default route."""
     with socket.socket(type=socket.SOCK_DGRAM) as asked:
         try:
             asked.connect((NOWHERE, 9))
         except OSError:
             pytest.skip("no default route")
         own = asked.getsockname()[0]
-    found = [(None, None, 0, "", (named.replace("its own", own), 0))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with open_door(spans_hosts, environment) as door:
-        assert door.getsockname()[0] == address.replace("its own", own)
+
+    def listens(spans_hosts: bool, named: str, **environment: str) -> str:
+        """`named` is where the host's name leads to; "its own" is the address of the default route."""
+        found = [(None, None, 0, "", (named.replace("its own", own), 0))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with open_door(spans_hosts, environment) as door:
+            return str(door.getsockname()[0]).replace(own, "its own")
+
+    comes_to_what_was_read("listening.txt", {"listens": listens, "NOWHERE": NOWHERE})
 
 
 def test_a_host_that_others_cannot_reach_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

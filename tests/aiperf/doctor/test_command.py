@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from aiperf.device import first_kind
+from tests.launch.stand_ins import install
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -24,11 +25,8 @@ def doctor(*words: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool that lists a device which torch may not see."""
-    tool = tmp_path / "bin/nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    install(tmp_path / "bin", {"nvidia-smi": "#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'\n"})
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.errors import ConfigError, WorldError
+from aiperf.errors import WorldError
 from aiperf.profiling import local_ranks, rank_process
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork
@@ -22,6 +22,8 @@ from analysis.readings.profile import Profile
 from analysis.readings.profile_spans import BESIDE
 from nas.record import decode, encode
 from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
+from tests.launch.stand_ins import install
+from tests.tables import ComesTo
 
 pytestmark = pytest.mark.torch
 MEMORY = "probably because memory ran out"
@@ -85,23 +87,19 @@ def test_a_process_that_dies_is_reported(
     end: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shell script stands for the process, since only its end counts."""
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho first\necho last words\necho\n{end}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+    install(tmp_path, {"program": f"#!/bin/sh\necho first\necho last words\necho\n{end}\n"})
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "program"))
     with pytest.raises(WorldError) as refused:
         profile_locally(work_of(IMAGES), tmp_path)
     assert str(refused.value) == expected
 
 
-@pytest.mark.parametrize(
-    ("batch", "ranks", "remedy"),
-    [(8, 3, "use --batch 6"), (3, 2, "use --batch 4"), (2, 2, "use --batch 4")],
-)
-def test_a_batch_that_ranks_cannot_share(batch: int, ranks: int, remedy: str) -> None:
-    work = work_of(IMAGES)
-    with pytest.raises(ConfigError, match=remedy):
+def test_a_batch_that_ranks_cannot_share(comes_to_what_was_read: ComesTo) -> None:
+    def shared(batch: int, ranks: int) -> None:
+        work = work_of(IMAGES)
         replace(work, ranks=ranks, hyper=replace(work.hyper, batch_size=batch))
+
+    comes_to_what_was_read("unshared.txt", {"shared": shared})
 
 
 def test_no_rank_outlives_the_command(tmp_path: Path) -> None:

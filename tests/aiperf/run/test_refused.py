@@ -19,6 +19,7 @@ from aiperf.run.run import _removed_if_refused, begin
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.groups import FakeWorld, Refuses
 from tests.aiperf.presets import resolved_preset
+from tests.launch.stand_ins import install
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -62,17 +63,13 @@ def test_what_was_in_the_directory_stays(tmp_path: Path) -> None:
 
 
 def test_devices_that_torch_does_not_see_are_not_replaced_by_the_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:
     if first_kind() != "cpu":
         pytest.skip("torch sees the devices of this host")
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    install(tmp_path / "bin", {"nvidia-smi": "#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'\n"})
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    typed = Typed(monkeypatch, capsys)
     assert typed("run", "--directory", tmp_path / "run") == 1
     last = typed.err.splitlines()[-1]
     assert last.startswith("aiperf-hpc: rank 1 on ")

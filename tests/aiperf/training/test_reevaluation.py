@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile
@@ -13,72 +12,32 @@ import torch
 from aiperf.config import with_overrides
 from aiperf.data import load
 from aiperf.engines.fused import Fused
-from aiperf.errors import AiperfError, DataError, JournalError
+from aiperf.errors import AiperfError, JournalError
 from aiperf.journal import events
 from aiperf.journal.events import Began, Closed, Ended, Event, Opened, RankReady
 from aiperf.journal.notary import JournalHead, NotaryAnswer
-from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.images.tally import Classified
 from aiperf.training.evaluation import Top5
 from aiperf.training.kept_network import Kept, write_kept
-from aiperf.training.reevaluation import Reevaluation, SecondResult, reevaluate
+from aiperf.training.reevaluation import Reevaluation, SecondResult
 from nas.graph import Graph
 from nas.modules import Network
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
 from nas.weights import initial
-from tests.journals import Scene, replayed, told, within
+from tests.aiperf.inference.kept_run import Best, Change, best_of
+from tests.journals import Scene, within
+from tests.tables import ComesTo
 
 SCENE = Scene(groups=1, minutes=0.1, changes=(("training.format", "fp32"),))
 """In fp32, which every processor multiplies fast."""
-Change = Callable[[Event], Event | None]
-
-
-@dataclass(frozen=True)
-class Best:
-    """The tested network of a simulated run, kept with weights that learnt nothing."""
-
-    files: RunFiles
-    number: int
-    digest: str
-    test: Classified
-    validation: Classified
-
-    def replay(self, change: Change = lambda event: event) -> Replay:
-        """The run as if it had kept and tested these, on the images that are here."""
-        found = Replay()
-        for t, event in told(SCENE):
-            if isinstance(event, Ended) and event.finished.trial == self.number:
-                event = within(event, weights=self.digest, kept=0)
-            elif isinstance(event, RankReady):
-                event = replace(event, ready=replace(event.ready, data=manifest()))
-            elif isinstance(event, events.Tested):
-                event = within(event, tally=self.test)
-            elif isinstance(event, Closed) and event.segment.trial == self.number:
-                event = within(event, tally=self.validation)
-            if (changed := change(event)) is not None:
-                found.add(t, changed)
-        return found
-
-    def again(self, change: Change = lambda event: event) -> Reevaluation:
-        return reevaluate(self.replay(change), self.files, "cpu", "")
-
-
-def manifest() -> dict[str, object]:
-    return dict(load(SCENE.config.data, torch.device("cpu"), 1).manifest)
 
 
 @pytest.fixture(scope="module")
 def best(tmp_path_factory: pytest.TempPathFactory) -> Best:
-    files, run = RunFiles(tmp_path_factory.mktemp("run")), replayed(told(SCENE))
-    assert run.tested is not None
-    graph = rebuild(run, run.tested.trial)
-    digest = write_kept(files.weights(run.tested.trial), Kept(graph, initial(graph, 1), {}))
-    unknown = Best(files, run.tested.trial, digest, Classified(1197, 0), Classified(400, 0))
-    seen = unknown.again()
-    return replace(unknown, test=seen.test.found, validation=seen.validation.found)
+    return best_of(RunFiles(tmp_path_factory.mktemp("run")), SCENE)
 
 
 def test_the_right_answers_that_a_network_gives_agree_and_others_do_not(best: Best) -> None:
@@ -243,14 +202,10 @@ def pretended(event: Event) -> Event:
     return replace(event, origin=events.Origin.PRETENDED) if isinstance(event, Opened) else event
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        (on_fewer_images, DataError, "are not those of the run"),
-        (untested, JournalError, "nothing to replay"),
-        (pretended, AiperfError, "cannot be evaluated again: the run is pretended"),
-    ],
-)
-def test_another_run_is_refused(best: Best, change: Change, error: type[AiperfError], said: str) -> None:
-    with pytest.raises(error, match=said):
-        best.again(change)
+def test_another_run_is_refused(best: Best, comes_to_what_was_read: ComesTo) -> None:
+    def refused(change: Change) -> str:
+        with pytest.raises(AiperfError) as refusal:
+            best.again(change)
+        return f"{refusal.typename}: {refusal.value}".replace(str(best.files.directory), "…")
+
+    comes_to_what_was_read("refused_again.txt", {**globals(), "refused": refused})

@@ -6,8 +6,9 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Timer
@@ -35,6 +36,7 @@ from aiperf.wire.messages import Assign, CheckDevice, Quit, Setup, ToGroup, Vali
 from aiperf.wire.reports import Finished
 from aiperf.wire.trial import HyperParameters, Segment, State, Trial
 from nas.bounded import LARGEST_BYTES
+from tests.tables import ComesTo
 
 HERE = Path(aiperf.on_nni.__file__).parent
 
@@ -80,26 +82,22 @@ class Listening:
         pass
 
 
-@pytest.mark.parametrize(
-    ("rights", "state", "final", "failed"),
-    [
-        ((2, 3, 1), State.COMPLETE, [0.75], False),
-        ((2,), State.STOPPED, [0.5], False),
-        ((3,), State.FAILED, [], True),  # NNI shows it as failed, and not as one that is always wrong
-        ((), State.FAILED, [], True),
-        ((), State.STOPPED, [], False),
-    ],
-)
-def test_nni_is_told_the_best_accuracy_and_of_a_failure_nothing(
-    rights: tuple[int, ...], state: State, final: list[float], failed: bool
-) -> None:
-    nni: Any = Listening()
-    channel = NniChannel(nni, nni)
-    for index, right in enumerate(rights):
-        channel.send(Validated(Segment(0, 1, index, 4, 200, 1.0, Classified(4, right), 0.1), 0.0))
-    channel.send(Finished(0, 1, state, ""))
-    assert nni.shown == [right / 4 for right in rights]
-    assert (nni.final, channel.failed) == (final, failed)
+def validated(index: int, right: int) -> Validated:
+    """So many right answers of four."""
+    return Validated(Segment(0, 1, index, 4, 200, 1.0, Classified(4, right), 0.1), 0.0)
+
+
+def test_nni_is_told_the_best_accuracy_and_of_a_failure_nothing(comes_to_what_was_read: ComesTo) -> None:
+    def told(state: str, *rights: int) -> tuple[list[float], list[float], bool]:
+        """What NNI shows meanwhile and at the end, and whether its trial has failed."""
+        nni: Any = Listening()
+        channel = NniChannel(nni, nni)
+        for index, right in enumerate(rights):
+            channel.send(validated(index, right))
+        channel.send(Finished(0, 1, State[state], ""))
+        return nni.shown, nni.final, channel.failed
+
+    comes_to_what_was_read("told.txt", {"told": told})
 
 
 def test_a_trial_outlives_the_manager_that_shows_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,12 +110,15 @@ def test_a_trial_outlives_the_manager_that_shows_it(caplog: pytest.LogCaptureFix
     nni: Any = Listening()
     nni.report_intermediate_result = nni.report_final_result = refused
     channel = NniChannel(nni, nni)
-    channel.send(Validated(Segment(0, 1, 0, 4, 200, 1.0, Classified(4, 3), 0.1), 0.0))
+    channel.send(validated(0, 3))
     channel.send(Finished(0, 1, State.STOPPED, ""))
     assert not channel.failed
     assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
         "the accuracy 0.7500 was not reported to NNI"
     ] * 2
+
+
+TRIAL = Trial(0, None, (), HyperParameters(0.1, 8), 1, 1, 0)
 
 
 class Standing:
@@ -146,14 +147,10 @@ def test_who_is_started_for_the_end_measures_no_fabric(
     monkeypatch.setattr(nni_world, "WorkerProcess", Standing)
     monkeypatch.setattr(Standing, "started", [])
     places = tuple(Place(rank, (rank,), rank - 1, 2) for rank in (1, 2))
-    world = NniWorld(RunFiles(tmp_path), places, "cpu")
-    try:
+    with closing(NniWorld(RunFiles(tmp_path), places, "cpu")) as world:
         world.send_all(Setup(load_preset("digits"), {}, str(tmp_path), fabric_seconds=60.0))
-        trial = Trial(0, None, (), HyperParameters(0.1, 8), 1, 1, 0)
-        world.send(0, Assign(trial, 1))  # its process takes the place of our own worker
+        world.send(0, Assign(TRIAL, 1))  # its process takes the place of our own worker
         world.send(0, CheckDevice(1.0))
-    finally:
-        world.close()
     assert [[type(each) for each in one.heard] for one in Standing.started] == [
         [Setup, Quit],
         [Setup, Quit],
@@ -169,16 +166,13 @@ def test_a_process_that_ends_when_it_has_called_is_a_lost_group(
     """As one that NNI kills while it is given its trial."""
     monkeypatch.setattr(nni_world, "WorkerProcess", Standing)
     monkeypatch.setattr(nni_world, "tell", cut_off)
-    world = NniWorld(RunFiles(tmp_path), (Place(1, (1,), 0, 1),), "cpu")
-    try:
+    with closing(NniWorld(RunFiles(tmp_path), (Place(1, (1,), 0, 1),), "cpu")) as world:
         world.send(0, Setup(load_preset("digits"), {}, str(tmp_path)))
-        world.send(0, Assign(Trial(0, None, (), HyperParameters(0.1, 8), 1, 1, 0), 1))
+        world.send(0, Assign(TRIAL, 1))
         world._next()
         with call(RunFiles(tmp_path)) as process:
             tell(process, ProcessBegan(0))
         assert world.receive(60) == (0, Gone("the process of trial 0 ended before it had finished"))
-    finally:
-        world.close()
 
 
 def cut_off(connection: Connection, word: object) -> None:
@@ -194,34 +188,36 @@ class Dispatcher:
         raise AssertionError("a trial is returned, not sent")
 
 
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NniWorld]:
+    """One of no groups: it never has a trial."""
+    with closing(NniWorld(RunFiles(tmp_path), (), "cpu")) as world:
+        yield world
+
+
+@pytest.mark.usefixtures("world")
 def test_a_tuner_that_waits_for_a_trial_sees_that_nni_stops(tmp_path: Path) -> None:
     """NNI waits for this thread before it says that the run ends."""
-    world = NniWorld(RunFiles(tmp_path), (), "cpu")  # of no groups: it never has a trial
     tuner, dispatcher = SearchTuner([str(tmp_path)], str(tmp_path)), Dispatcher()
-    try:
-        with ThreadPoolExecutor() as pool:
-            asked = pool.submit(
-                tuner.generate_multiple_parameters, [0, 1], st_callback=dispatcher.send_trial_callback
-            )
-            with pytest.raises(TimeoutError):
-                asked.result(1.0)
-            dispatcher.stopping = True
-            assert asked.result(60) == []
-    finally:
-        world.close()
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(
+            tuner.generate_multiple_parameters, [0, 1], st_callback=dispatcher.send_trial_callback
+        )
+        with pytest.raises(TimeoutError):
+            asked.result(1.0)
+        dispatcher.stopping = True
+        assert asked.result(60) == []
 
 
 @pytest.mark.timeout(20)
-def test_a_signal_whose_handler_is_slow_leaves_the_master_its_time_limit(tmp_path: Path) -> None:
+def test_a_signal_whose_handler_is_slow_leaves_the_master_its_time_limit(world: NniWorld) -> None:
     """As when `nnictl stop` comes to a busy machine while the master waits, and no message follows."""
-    world = NniWorld(RunFiles(tmp_path), (), "cpu")
     before = signal.signal(signal.SIGUSR1, lambda *_: sleep(0.3))
     try:
         Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         assert world.receive(0.25) is None
     finally:
         signal.signal(signal.SIGUSR1, before)
-        world.close()
 
 
 @pytest.mark.parametrize(
@@ -233,29 +229,27 @@ def test_a_signal_whose_handler_is_slow_leaves_the_master_its_time_limit(tmp_pat
         (bytes(LARGEST_BYTES + 1), "bad message length"),
     ],
 )
+@pytest.mark.usefixtures("world")
 def test_what_is_no_message_closes_its_connection_alone(
     sent: bytes, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nobody calls a socket of another user."""
-    world, files = NniWorld(RunFiles(tmp_path), (), "cpu"), RunFiles(tmp_path)
-    try:
-        with call(files) as stranger:
-            with suppress(ConnectionError):  # it may be closed before all is sent
-                stranger.send_bytes(sent)
-            with pytest.raises((EOFError, ConnectionError)):
-                stranger.recv_bytes()
-        # A line about the last connection of the test before may come late.
-        (line,) = [each for each in caplog.messages if said in each]
-        assert line.startswith("a connection to the socket for NNI was closed: ")
-        with call(files) as own:
-            tell(own, ProcessBegan(0))
-            assert hear(own) == Over()
-        user = os.getuid()
-        monkeypatch.setattr(os, "getuid", lambda: user + 1)
-        with pytest.raises(WorldError, match=r"socket: process \d+ belongs to .*; start the run again"):
-            call(files)
-    finally:
-        world.close()
+    files = RunFiles(tmp_path)
+    with call(files) as stranger:
+        with suppress(ConnectionError):  # it may be closed before all is sent
+            stranger.send_bytes(sent)
+        with pytest.raises((EOFError, ConnectionError)):
+            stranger.recv_bytes()
+    # A line about the last connection of the test before may come late.
+    (line,) = [each for each in caplog.messages if said in each]
+    assert line.startswith("a connection to the socket for NNI was closed: ")
+    with call(files) as own:
+        tell(own, ProcessBegan(0))
+        assert hear(own) == Over()
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    with pytest.raises(WorldError, match=r"socket: process \d+ belongs to .*; start the run again"):
+        call(files)
 
 
 def test_the_master_is_started_when_the_dispatcher_has_reached_its_manager_and_once(tmp_path: Path) -> None:

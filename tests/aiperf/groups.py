@@ -108,21 +108,12 @@ class Obedient:
             yield from self.do(message)
 
     def do(self, message: ToGroup) -> Doing:
-        if isinstance(message, Setup):
-            return self.set_up()
-        if isinstance(message, MeasureCeiling):
-            return self.ceiling()
-        if isinstance(message, MeasureControl):
-            return self.control()
-        if isinstance(message, CheckDevice):
-            return self.check_device(message)
-        if isinstance(message, Assign):
-            return self.assigned(message)
-        if isinstance(message, Evaluate):
-            return self.evaluate(message)
         if isinstance(message, Release) and message.seconds_left is not None:
             self.deadline = self.world.now + message.seconds_left
-        return ()
+        plain = {Setup: self.set_up, MeasureCeiling: self.ceiling, MeasureControl: self.control}
+        asked = {CheckDevice: self.check_device, Assign: self.assigned, Evaluate: self.evaluate}
+        kind: Any = type(message)
+        return asked[kind](message) if kind in asked else plain.get(kind, tuple)()
 
     def say(self, *said: FromGroup | Gone) -> Doing:
         """Not heard once it was started again."""

@@ -6,13 +6,14 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
 
-from aiperf.config import load_preset
+from aiperf.config import DataConfig, load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
 from aiperf.measuring import bench
@@ -75,29 +76,18 @@ def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
     assert found[1].first_pass > found[1].examples_per_second / 3
 
 
-@pytest.mark.parametrize(
-    ("name", "stages"),
-    [
-        ("packed", ["reading", "augmenting", "normalising"]),
-        ("imagefolder", ["decoding", "normalising"]),
-        ("digits", []),
-        ("text", ["reading"]),
-        ("synthetic-text", []),
-    ],
-)
-def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[str]) -> None:
-    config = DIGITS.data
-    if name == "text":
-        config = TextData(name, 1, 16, 256, path=__file__)
-    elif name == "synthetic-text":
-        config = TextData(name, 1, 16, 256, training_examples=99, validation_examples=9, test_examples=9)
-    elif name != "digits":
-        path = str(folder / ("packed" if name == "packed" else "folders"))
-        config = ImageData(name, 3, 16, 3, path=path, validation_examples=6, loader_processes=1)
-    device = bind("cpu", 0)
-    (found,) = measure_loaders([load(config, device.torch, 1).train], device, 10, 0.5)
-    assert list(found.stages) == stages
-    assert all(rate > 0 for rate in (found.examples_per_second, found.first_pass, *found.stages.values()))
+images = partial(ImageData, channels=3, size=16, classes=3, validation_examples=6, loader_processes=1)
+text = partial(TextData, channels=1, size=16, classes=256)
+
+
+def test_a_stream_is_timed_with_its_parts(folder: Path, comes_to_what_was_read: ComesTo) -> None:
+    def stages(data: DataConfig) -> list[str]:
+        device = bind("cpu", 0)
+        (found,) = measure_loaders([load(data, device.torch, 1).train], device, 10, 0.5)
+        assert all(rate > 0 for rate in (found.examples_per_second, found.first_pass, *found.stages.values()))
+        return list(found.stages)
+
+    comes_to_what_was_read("streams.txt", {**globals(), "stages": stages, "folder": folder})
 
 
 ROWS = ["images", "loader", "  first pass", "  reading alone", "  augmenting alone", "  normalising alone"]
@@ -122,9 +112,7 @@ def test_the_command_says_what_is_slower(folder: Path, tmp_path: Path) -> None:
 
 
 def test_packed_images_are_those_of_their_folder(folder: Path) -> None:
-    data = ImageData(
-        "packed", 3, 16, 3, path=str(folder / "packed"), validation_examples=6, loader_processes=1
-    )
+    data = images("packed", path=str(folder / "packed"))
     packed = replace(DIGITS, data=data, training=replace(DIGITS.training, format="fp32"))
     folders = replace(packed, data=replace(data, name="imagefolder", path=str(folder / "folders")))
     seed = residual((3, 16, 16), 3, (4,))

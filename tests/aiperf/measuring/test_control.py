@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from aiperf.device import Device, bind
+from aiperf.measuring import control
 from aiperf.measuring.control import RUNG_STEPS, measure_control
 from aiperf.measuring.training_step import place_network
 from aiperf.tasks.images.task import IMAGES as IMAGES_TASK
@@ -40,16 +41,16 @@ IMAGES = replace(
 )
 
 
-@pytest.mark.parametrize("control", [TEXT, IMAGES, replace(TEXT, smaller=SMALLER)])
-def test_real_steps_are_timed_at_every_rung(control: ControlNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of", [TEXT, IMAGES, replace(TEXT, smaller=SMALLER)])
+def test_real_steps_are_timed_at_every_rung(of: ControlNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on whenever it is read."""
     reads = count()
-    monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: next(reads) / 20)
-    found = measure_control(control, bind("cpu", 0), "fp32", 6.0)
-    below = [(8, 2, "small")] if control.smaller else []
+    monkeypatch.setattr(control, "perf_counter", lambda: next(reads) / 20)
+    found = measure_control(of, bind("cpu", 0), "fp32", 6.0)
+    below = [(8, 2, "small")] if of.smaller else []
     assert [(rung.size, rung.batch_size, rung.network) for rung in found] == [
         *below,
-        *((size, batch_size, "") for size, batch_size in control.climb),
+        *((size, batch_size, "") for size, batch_size in of.climb),
     ]
     steps = [rung.steps for rung in found]
     assert RUNG_STEPS <= min(steps) <= max(steps) <= min(steps) + 1
@@ -74,9 +75,7 @@ class Processor:
         disturbed: float = 1.0,
     ) -> None:
         self.seconds, self.noise, self.rng = seconds, noise, random.Random(seed)
-        self.disturbed = disturbed
-        self.now = 0.0
-        self.done: list[tuple[int, int]] = []
+        self.disturbed, self.now, self.done = disturbed, 0.0, list[tuple[int, int]]()
 
     def steps(self, *network: object) -> Callable[[int, Shape], Callable[[], None]]:
         def of(batch_size: int, input: Shape) -> Callable[[], None]:
@@ -93,10 +92,15 @@ class Processor:
         return of
 
     def climbed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> tuple[Rung, ...]:
-        monkeypatch.setattr("aiperf.measuring.control.place_network", lambda graph, device: None)
-        monkeypatch.setattr("aiperf.measuring.control.training_steps", self.steps)
-        monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: self.now)
+        stand_in(self, monkeypatch)
         return measure_control(IMAGES_TASK.control, bind("cpu", 0), "fp32", seconds)
+
+
+def stand_in(device: Processor | Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps in place of real ones, on its clock."""
+    monkeypatch.setattr(control, "place_network", lambda graph, device: None)
+    monkeypatch.setattr(control, "training_steps", device.steps)
+    monkeypatch.setattr(control, "perf_counter", lambda: device.now)
 
 
 ZEN_4 = {32: 0.17, 64: 0.19, 112: 0.28, 160: 0.42, 224: 0.70}
@@ -155,7 +159,7 @@ class Accelerator:
     def __init__(self) -> None:
         self.now, self.next = 0.0, 5.0
 
-    def training_steps(self, *words: object) -> Callable[[int, Shape], Callable[[], None]]:
+    def steps(self, *words: object) -> Callable[[int, Shape], Callable[[], None]]:
         def of(batch_size: int, input: Shape) -> Callable[[], None]:
             def step() -> None:
                 if batch_size > 64:
@@ -174,9 +178,7 @@ class Accelerator:
 def test_an_accelerator_does_the_largest_size_in_the_batch_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty steps at a time, for at least ten seconds, after an untimed one."""
     device: Any = Accelerator()
-    monkeypatch.setattr("aiperf.measuring.control.place_network", lambda graph, device: None)
-    monkeypatch.setattr("aiperf.measuring.control.training_steps", device.training_steps)
-    monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: device.now)
+    stand_in(device, monkeypatch)
     (found,) = measure_control(IMAGES_TASK.control, device, "bf16", 1.0)
     assert (found.size, found.batch_size, found.steps, found.network) == (224, 64, 40, "")
     assert found.seconds == pytest.approx(12.0)
@@ -189,19 +191,19 @@ def test_a_processor_without_time_for_gpt2_small_never_builds_it(monkeypatch: py
         built.append(graph.num_parameters)
         return place_network(graph, device)
 
-    monkeypatch.setattr("aiperf.measuring.control.place_network", build)
+    monkeypatch.setattr(control, "place_network", build)
     (found,) = measure_control(LANGUAGE.control, bind("cpu", 0), "fp32", 0.2)
     assert (found.network, found.size, found.batch_size) == ("gpt-4x128", 64, 12)
     assert built == [867_072]
 
 
 def test_the_control_climbs_sizes_that_it_may_have_to_the_one_that_is_ranked() -> None:
-    control, smaller = LANGUAGE.control, LANGUAGE.control.smaller
+    largest, smaller = LANGUAGE.control, LANGUAGE.control.smaller
     assert smaller is not None
-    assert [control.named(name) for name in ("", "gpt-4x128", "other")] == [control, smaller, control]
-    for one in (IMAGES_TASK.control, control, smaller):
+    assert [largest.named(name) for name in ("", "gpt-4x128", "other")] == [largest, smaller, largest]
+    for one in (IMAGES_TASK.control, largest, smaller):
         assert {size for size, _ in one.climb} <= set(one.sizes)
     assert LANGUAGE.ranked is not None
-    assert control.climb[-1][0] == LANGUAGE.ranked.control_size
-    graphs = [control.graph(size) for size in control.sizes]
+    assert largest.climb[-1][0] == LANGUAGE.ranked.control_size
+    graphs = [largest.graph(size) for size in largest.sizes]
     assert {graph.num_parameters - 768 * graph.input[0] for graph in graphs} == {86_235_648 - 768 * 1024}

@@ -20,6 +20,7 @@ from aiperf.measuring import coupled, fabric
 from aiperf.measuring.coupled import CPU_BLOCKS, MOST_BLOCKS, measure_coupled
 from aiperf.parallel.ddp import averaging
 from aiperf.tasks.language.task import LANGUAGE
+from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.fabric import assembled
 from aiperf.wire.layout import layout
 from aiperf.wire.reports import CoupledPart
@@ -57,6 +58,11 @@ class Others:
         self.part = replace(self.part, reason=what, **found)  # type: ignore[arg-type]
 
 
+def coupled_with(all_ranks: Others, of: ControlNetwork = CONTROL) -> CoupledPart:
+    measure_coupled(of, bind("cpu", 0), "fp32", all_ranks)
+    return all_ranks.part
+
+
 @pytest.mark.parametrize(("left", "steps"), [(0.0, CPU_BLOCKS), (inf, MOST_BLOCKS)])
 def test_only_coupled_steps_send_gradients(left: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = list[int]()
@@ -72,9 +78,7 @@ def test_only_coupled_steps_send_gradients(left: float, steps: int, monkeypatch:
         return wrapped
 
     monkeypatch.setattr(coupled, "averaging", counted)
-    all_ranks = Others(left)
-    measure_coupled(CONTROL, bind("cpu", 0), "fp32", all_ranks)
-    found = all_ranks.part
+    found = coupled_with(Others(left))
     assert (found.network, found.size, found.batch_size, found.steps, found.reason) == ("", 16, 4, steps, "")
     assert min(found.seconds, found.alone_seconds) > 0
     assert sum(sent) == (1 + steps) * CONTROL.graph(16).num_parameters
@@ -97,18 +101,17 @@ def test_the_batch_is_halved_on_all_ranks_if_one_lacks_memory(monkeypatch: pytes
     sizes = list[tuple[int, bool]]()
     monkeypatch.setattr(coupled, "averaging", lacking)
     all_ranks = Others(lack=2)
-    measure_coupled(CONTROL, bind("cpu", 0), "fp32", all_ranks)
-    assert (all_ranks.part.batch_size, all_ranks.part.reason) == (1, "")
+    found = coupled_with(all_ranks)
+    assert (found.batch_size, found.reason) == (1, "")
     assert all_ranks.said[:3] == [1.0, 0.0, 0.0]
     assert sizes == [(2, False), (1, False), *[(1, True)] * (1 + CPU_BLOCKS)]
     with pytest.raises(WorldError, match="not one example of the control fits"):
-        measure_coupled(CONTROL, bind("cpu", 0), "fp32", Others(lack=3))
+        coupled_with(Others(lack=3))
 
 
 def test_a_cpu_takes_the_smaller_network_of_text() -> None:
-    all_ranks = Others()
-    measure_coupled(replace(LANGUAGE.control, smaller=SMALLER), bind("cpu", 0), "fp32", all_ranks)
-    assert (all_ranks.part.network, all_ranks.part.size, all_ranks.part.batch_size) == ("small", 8, 2)
+    found = coupled_with(Others(), replace(LANGUAGE.control, smaller=SMALLER))
+    assert (found.network, found.size, found.batch_size) == ("small", 8, 2)
 
 
 def test_a_process_that_ends_between_the_fabric_and_the_coupled_control_leaves_a_reason(

@@ -105,26 +105,25 @@ def test_what_falls_behind_leaves_its_time_to_others(monkeypatch: pytest.MonkeyP
     assert cores.now < 6.0
 
 
-@pytest.mark.parametrize(
-    ("value", "torch_uses", "counts"),
-    [("1", 2, ()), *((ignored, 2, (1, 2)) for ignored in ("0", "abc", "", "-1")), (None, 6, (1, 3, 5, 6))],
-)
 def test_a_processor_offers_all_its_cores_one_less_and_halves_unless_somebody_chose(
-    monkeypatch: pytest.MonkeyPatch, value: str | None, torch_uses: int, counts: tuple[int, ...]
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     """What OpenMP ignores is no choice."""
-    before = torch.get_num_threads()
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    if value is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", value)
-    try:
+
+    def offers(torch_uses: int, **chosen: str) -> tuple[int, ...]:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        for name, value in chosen.items():
+            monkeypatch.setenv(name, value)
         device = bind("cpu", 0)
         torch.set_num_threads(torch_uses)
-        assert device.thread_counts == counts
+        counts = device.thread_counts
         device.use_threads(1)
         assert device.threads == 1
-    finally:
-        torch.set_num_threads(before)
+        return counts
+
+    before = torch.get_num_threads()
+    comes_to_what_was_read("offered_threads.txt", {"offers": offers})
+    torch.set_num_threads(before)
 
 
 def test_waiting_threads_soon_sleep_unless_somebody_chose() -> None:

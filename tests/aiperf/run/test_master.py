@@ -6,8 +6,8 @@ In one file, because all of it is asked of one leg that the same scripted groups
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -69,12 +69,6 @@ from tests.aiperf.groups import (
 from tests.tables import ComesTo
 
 
-def order(told: Iterable[Event]) -> str:
-    """D and E of the trials that were dispatched and that ended."""
-    kinds: dict[type[Event], str] = {Dispatched: "D", Ended: "E"}
-    return "".join(kinds.get(type(event), "") for event in told)
-
-
 def saying(**changes: object) -> type[Obedient]:
     """A group whose ranks are ready with something else to say."""
 
@@ -121,16 +115,6 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert told.blocks.column("examples").sum() == 9 * STEPS * BATCH
 
 
-@pytest.mark.parametrize(("changes", "begins"), [({}, "DEDDEDEE"), ({"search.prepared": 0}, "DE" * 4)])
-def test_the_second_trial_begins_with_what_the_first_one_learnt(
-    changes: dict[str, object], begins: str, tmp_path: Path
-) -> None:
-    """And each trial with what the one before learnt, where nothing is prepared."""
-    told = lead(tmp_path, FakeWorld(Obedient), max_trials=4, changes=changes)
-    assert told.trials[1].attempts[0].trial.parent == 0
-    assert order(told.decisions) == begins
-
-
 class Wanting(Obedient):
     """It wants a next trial during its first one, too."""
 
@@ -139,15 +123,23 @@ class Wanting(Obedient):
         self.trained = 1
 
 
-@pytest.mark.parametrize(("prepared", "begins"), [(1, 16 * "D" + 8 * "E"), (0, 8 * "D" + "ED")])
-def test_all_that_ended_is_heard_before_anything_is_proposed(
-    prepared: int, begins: str, tmp_path: Path
+def test_a_trial_begins_with_what_the_ones_before_it_learnt(
+    tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    """But a group that has no trial does not wait for what others say. Here all end one at the same time."""
-    changes = {"search.prepared": prepared}
-    told = lead(tmp_path, FakeWorld(*[Wanting] * 8), max_trials=32, changes=changes)
-    assert states(told) == [State.COMPLETE] * 32
-    assert order(told.decisions).startswith(begins)
+    """Each of them where nothing is prepared. All that ended is heard before anything is proposed, but a
+    group that has no trial does not wait for what others say: here eight end theirs at the same time."""
+    folders = (tmp_path / str(number) for number in count())
+
+    def course(groups: list[type[Obedient]], prepared: int, max_trials: int) -> tuple[str, int | None]:
+        """D and E of the trials that were dispatched and that ended; and the parent of the second one."""
+        changes = {"search.prepared": prepared}
+        told = lead(next(folders), FakeWorld(*groups), max_trials=max_trials, changes=changes)
+        assert states(told) == [State.COMPLETE] * max_trials
+        kinds: dict[type[Event], str] = {Dispatched: "D", Ended: "E"}
+        order = "".join(kinds.get(type(event), "") for event in told.decisions)
+        return order, told.trials[1].attempts[0].trial.parent
+
+    comes_to_what_was_read("courses.txt", {**globals(), "course": course})
 
 
 def test_the_first_group_is_served_first_whoever_was_ready_first_and_all_measure_together(

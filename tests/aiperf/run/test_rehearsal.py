@@ -34,12 +34,8 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rehearsed(config: Config, ranks: Ranks = RANKS) -> dict[str, str]:
     """Each line by its name."""
-    lines = (line.split(" ", 1) for line in _named(rehearsal_text(config, ranks, 1000.0)))
-    return {name: text.lstrip(". ") for name, text in lines}
-
-
-def _named(text: str) -> list[str]:
-    return [line[:26].replace(" ", "_").rstrip("_.") + " " + line[27:] for line in text.splitlines()]
+    lines = rehearsal_text(config, ranks, 1000.0).splitlines()
+    return {line[:26].rstrip(" .").replace(" ", "_"): line[27:].lstrip(". ") for line in lines}
 
 
 def own(data: DataConfig) -> Config:

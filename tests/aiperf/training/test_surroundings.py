@@ -7,13 +7,8 @@ from pathlib import Path
 
 import torch
 
-from aiperf.training.surroundings import LONGEST_VALUE, container, read_settings
+from aiperf.training.surroundings import container, read_settings
 from tests.tables import ComesTo
-
-
-def put(path: Path, text: str = "") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def test_outside_of_all_there_are_threads_and_the_instruction_set(tmp_path: Path) -> None:
@@ -26,41 +21,25 @@ def test_outside_of_all_there_are_threads_and_the_instruction_set(tmp_path: Path
         torch.set_num_threads(before)
 
 
-def test_all_that_there_is_is_named(tmp_path: Path) -> None:
-    for index, name in enumerate(("schedutil", "performance", "schedutil")):
-        put(tmp_path / f"sys/devices/system/cpu/cpufreq/policy{index}/scaling_governor", f"{name}\n")
-    found = read_settings({"SLURM_JOB_ID": "4711", "APPTAINER_NAME": "torch.sif"}, tmp_path)
-    named = {"governor": "performance, schedutil", "job": "Slurm 4711", "container": "Apptainer torch.sif"}
-    assert {name: found[name] for name in named} == named
+def test_what_is_recorded_and_what_is_not(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
+    """A container is known by its marks. A long value is cut. Of variables only those of the list are there,
+    without secrets."""
 
+    def root(files: dict[str, str]) -> Path:
+        found = Path(tempfile.mkdtemp(dir=tmp_path))
+        for name, text in files.items():
+            (found / name).parent.mkdir(parents=True, exist_ok=True)
+            (found / name).write_text(text)
+        return found
 
-def test_only_the_variables_of_the_list_are_recorded(tmp_path: Path) -> None:
-    recorded = {
-        "ATEN_CPU_CAPABILITY": "default",
-        "GOMP_CPU_AFFINITY": "0-3",
-        "KMP_BLOCKTIME": "0",
-        "MKL_NUM_THREADS": "4",
-        "NCCL_IB_HCA": "mlx5_0",
-        "OMP_NUM_THREADS": "4",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "OPENBLAS_NUM_THREADS": "4",
-    }
-    secret = {"MY_OMP_TOKEN": "1", "OMPI_MCA_key": "2", "MKL_SECRET": "3", "NNI_KEY": "4", "HOME": "5"}
-    secret |= {"NCCL_COMM_ID": "10.0.0.1:5", "NCCL_HOSTID": "a", "NCCL_X": "b", "NCCL_NET": "token=c"}
-    found = read_settings(recorded | secret, tmp_path)
-    assert {name: value for name, value in found.items() if name.isupper() and name != "ISA"} == recorded
+    def recorded(environment: dict[str, str], *governors: str) -> dict[str, str]:
+        """Besides the threads and the instruction set."""
+        folder = "sys/devices/system/cpu/cpufreq/policy{}/scaling_governor"
+        files = {folder.format(index): f"{name}\n" for index, name in enumerate(governors)}
+        found = read_settings(environment, root(files))
+        return {name: value for name, value in found.items() if name not in ("threads", "ISA")}
 
-
-def test_a_long_value_does_not_fill_the_journal(tmp_path: Path) -> None:
-    places = ",".join(f"{{{core}}}" for core in range(512))
-    assert read_settings({"OMP_PLACES": places}, tmp_path)["OMP_PLACES"] == places[:LONGEST_VALUE]
-
-
-def test_a_container_is_known_by_its_marks(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
     def known(environment: dict[str, str], marks: dict[str, str]) -> str:
-        root = Path(tempfile.mkdtemp(dir=tmp_path))
-        for name, text in marks.items():
-            put(root / name, text)
-        return container(environment, root)
+        return container(environment, root(marks))
 
-    comes_to_what_was_read("containers.txt", {"known": known})
+    comes_to_what_was_read("surroundings.txt", {"recorded": recorded, "known": known})

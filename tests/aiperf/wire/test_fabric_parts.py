@@ -48,18 +48,6 @@ PARTS = tuple(
 RANKS = (1, 2, 3, 4)
 
 
-def test_a_rate_of_a_host_is_that_of_its_ranks_and_the_slower_end_of_a_pair_counts() -> None:
-    found = assembled(PARTS, RANKS)
-    assert (found.ranks, found.backend, found.over_all, found.seconds) == (4, "nccl", ONCE, 4.0)
-    assert found.rounds == ((30.0,),)
-    assert found.transports == {"NET/IB": 4, "P2P": 8}
-    assert [(node.host, node.within, node.rdma_ports) for node in found.nodes] == [
-        ("node0", ONCE, 4),
-        ("node1", ONCE, 4),
-    ]
-    assert found.whole
-
-
 def stopped(rank: int, done: int, reason: str) -> FabricPart:
     return replace(PARTS[rank - 1], done=done, reason=reason, pairs=(), over_all=())
 
@@ -82,8 +70,9 @@ ONE_DEAD = [coupled(PARTS[0], done=4, reason="waits"), DEAD, stopped(3, 8, "hang
 
 
 def test_who_meets_whom_and_for_whom_the_others_wait(comes_to_what_was_read: ComesTo) -> None:
-    """Every host meets the one at half of the width, then at a quarter. Whose process died is the cause,
-    however far it was. The coupled control is that of all ranks."""
+    """Every host meets the one at half of the width, then at a quarter. The rate of a host is that of its
+    ranks, and the slower end of a pair counts. Whose process died is the cause, however far it was. The
+    coupled control is that of all ranks."""
     comes_to_what_was_read("fabric_parts.txt", {**globals(), "rounds": rounds})
 
 

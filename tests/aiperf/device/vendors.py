@@ -166,20 +166,18 @@ class OnlyContiguous(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def install_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda(("NVIDIA H200", "NVIDIA H200"))
+def install_cuda(
+    monkeypatch: pytest.MonkeyPatch, name: str = "NVIDIA H200", hip: str | None = None
+) -> FakeCuda:
+    fake = FakeCuda((name, name))
     _put(monkeypatch, "cuda", fake)
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.version, "cuda", None if hip else "13.0")
     return fake
 
 
 def install_rocm(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda(("AMD Instinct MI300X", "AMD Instinct MI300X"))
-    _put(monkeypatch, "cuda", fake)
-    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
-    monkeypatch.setattr(torch.version, "cuda", None)
-    return fake
+    return install_cuda(monkeypatch, "AMD Instinct MI300X", "6.4.43482")
 
 
 def install_npu(monkeypatch: pytest.MonkeyPatch) -> FakeNpu:

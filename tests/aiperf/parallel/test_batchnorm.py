@@ -11,25 +11,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from aiperf.parallel.batchnorm import synchronise, synchronise_natively
+from tests.aiperf.training.test_two_workers import Together
 
 SHARES = (3, 5, 4)  # images of each rank
 SHAPE = (6, 4, 5)  # channels, height, width
 AREA = (0, 2, 3)
-
-
-class Sums:
-    """Ranks that are threads, and add up by a barrier."""
-
-    def __init__(self, ranks: int) -> None:
-        self.table: list[Any] = [None] * ranks
-        self.barrier = threading.Barrier(ranks)
-
-    def of(self, rank: int, values: Tensor) -> Tensor:
-        self.table[rank] = values.detach()
-        self.barrier.wait(30)
-        total = torch.stack(self.table).sum(dim=0)
-        self.barrier.wait(30)
-        return total
 
 
 def layer(seed: int) -> nn.BatchNorm2d:
@@ -52,12 +38,13 @@ def test_it_is_batch_norm_of_all_images(offset: float) -> None:
     expected = whole(all_examples)
     expected.backward(gradients)
 
-    sums, modules = Sums(len(SHARES)), [layer(1) for _ in SHARES]
+    table, barrier = [None] * len(SHARES), threading.Barrier(len(SHARES))
+    modules = [layer(1) for _ in SHARES]
     shares = [share.clone().requires_grad_() for share in images.split(SHARES)]
     outputs: list[Any] = [None] * len(SHARES)
 
     def rank(number: int) -> None:
-        synchronise(modules[number], lambda values: sums.of(number, values))
+        synchronise(modules[number], Together(number, table, barrier).sum)
         outputs[number] = modules[number](shares[number])
         outputs[number].backward(gradients.split(SHARES)[number])
 

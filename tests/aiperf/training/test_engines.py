@@ -22,7 +22,7 @@ from aiperf.training.built_trial import Rank, build
 from aiperf.training.train import train
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Validated
-from aiperf.wire.reports import Fallback, FromGroup
+from aiperf.wire.reports import Fallback
 from tests.aiperf.device.vendors import OnlyContiguous
 from tests.aiperf.engines.recording import Again, Recording, recording
 from tests.aiperf.training.test_train import START, alone, chosen
@@ -39,25 +39,36 @@ class Wrong(Engine):
 
 def trained(
     wanted: str, device: Recording | None = None, group: Parallel | None = None, **hyper: Any
-) -> tuple[dict[str, Tensor], list[FromGroup], Recording]:
+) -> tuple[dict[str, Tensor], list[tuple[int, Tally]], list[tuple[str, str]]]:
+    """What is learnt, what each validation came to, and engines that were not used, with the reasons."""
     device, told = device or recording(), list[Any]()
     rank = Rank(device, load(CONFIG.data, torch.device("cpu"), 1), alone().training, group or Solo())
     attempt = build(rank, chosen(**hyper), 1, START)
     attempt.engine_name = wanted
     train(rank, attempt, Pace(), told.append)
-    return {name: each.detach() for name, each in attempt.network.tensors().items()}, told, device
+    validated = [(each.segment.steps, each.segment.tally) for each in told if isinstance(each, Validated)]
+    fallbacks = [(each.engine, each.reason) for each in told if isinstance(each, Fallback)]
+    return {name: each.detach() for name, each in attempt.network.tensors().items()}, validated, fallbacks
+
+
+def trains_as_eager(
+    wanted: str, device: Recording | None = None, group: Parallel | None = None, **hyper: Any
+) -> list[tuple[str, str]]:
+    """To the last bit. Engines that were not used are returned."""
+    eager, validated, _ = trained("eager", None, group, **hyper)
+    found, same, fallbacks = trained(wanted, device, group, **hyper)
+    assert validated == same
+    assert all(torch.equal(found[name], values) for name, values in eager.items())
+    return fallbacks
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_captured_steps_train_as_eager_ones_do(dropout: float) -> None:
     """The last step of an epoch of 64 images, 24 at once, is as large as the others: passes run on."""
-    eager, told, _ = trained("eager", dropout=dropout, batch_size=24)
-    graphed, same, device = trained("graphed", dropout=dropout, batch_size=24)
+    device = recording()
+    assert trains_as_eager("graphed", device, dropout=dropout, batch_size=24) == []
     (capture,) = device.captured
     assert capture.done.count("replay") == 1 + 3  # checked, then three steps
-    assert all(torch.equal(graphed[name], values) for name, values in eager.items())
-    assert validated(told) == validated(same)
-    assert not any(isinstance(message, Fallback) for message in same)
 
 
 class Contiguous(Recording):
@@ -67,7 +78,7 @@ class Contiguous(Recording):
 
 
 def test_a_trial_of_contiguous_images_needs_no_other_format() -> None:
-    eager, told, _ = trained("eager")
+    eager, validated, _ = trained("eager")
     with OnlyContiguous():
         with pytest.raises(RuntimeError, match="Only contiguous_format or preserve_format is supported"):
             trained("eager")
@@ -75,32 +86,24 @@ def test_a_trial_of_contiguous_images_needs_no_other_format() -> None:
         assert used_formats(device, "fp32") == dict.fromkeys(PRODUCTS, "fp32")
         found, same, _ = trained("eager", device)
     assert all(torch.allclose(found[name], values, atol=1e-4) for name, values in eager.items())
-    assert len(validated(told)) == len(validated(same))
+    assert len(validated) == len(same)
 
 
 def test_a_wrong_engine_is_not_used_and_the_trial_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    eager, told, _ = trained("eager")
     monkeypatch.setitem(registry.KINDS, "graphed", Wrong)  # type: ignore[misc]
-    found, same, _ = trained("graphed")
-    (fallback,) = [message for message in same if isinstance(message, Fallback)]
-    assert fallback.engine == "graphed"
-    assert fallback.reason.startswith("the loss is")
-    assert all(torch.equal(found[name], values) for name, values in eager.items())
-    assert validated(told) == validated(same)
+    ((engine, reason),) = trains_as_eager("graphed")
+    assert engine == "graphed"
+    assert reason.startswith("the loss is")
 
 
 def test_fused_steps_are_asked_once_whether_they_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, told, _ = trained("fused")
-    assert not any(isinstance(message, Fallback) for message in told)
+    assert trained("fused")[2] == []
 
     def refuse(*_: object) -> None:
         raise Unfit("not so")
 
     monkeypatch.setattr(Fused, "prepare", refuse)
-    eager, _, _ = trained("eager")
-    found, same, _ = trained("fused")
-    assert [each.reason for each in same if isinstance(each, Fallback)] == ["Unfit: not so"]
-    assert all(torch.equal(found[name], values) for name, values in eager.items())
+    assert trains_as_eager("fused") == [("fused", "Unfit: not so")]
 
 
 class AsHorovod(Solo):
@@ -125,13 +128,5 @@ class Once(Recording):
 
 
 def test_an_engine_that_is_not_ready_again_after_the_group_moved_its_tensors_is_replaced() -> None:
-    eager, told, _ = trained("eager", group=AsHorovod())
-    found, same, _ = trained("graphed", Once.bind(0), AsHorovod())
-    (fallback,) = [message for message in same if isinstance(message, Fallback)]
-    assert (fallback.engine, fallback.reason) == ("graphed", "RuntimeError: no second capture")
-    assert all(torch.equal(found[name], values) for name, values in eager.items())
-    assert validated(told) == validated(same)
-
-
-def validated(told: list[FromGroup]) -> list[tuple[int, Tally]]:
-    return [(each.segment.steps, each.segment.tally) for each in told if isinstance(each, Validated)]
+    fallback = ("graphed", "RuntimeError: no second capture")
+    assert trains_as_eager("graphed", Once.bind(0), AsHorovod()) == [fallback]

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from aiperf.engines.agreement import ELSEWHERE
+from aiperf.parallel.parallel import Solo
 from aiperf.tasks.language.tally import Predicted
 from tests.aiperf.conduct.courses import expected
 from tests.aiperf.conduct.trained import IN_A_GROUP
 from tests.aiperf.training.text_trials import TEXT, WINDOW
-from tests.aiperf.training.two_ranks import alone
+from tests.aiperf.training.two_ranks import texts
 
 SECONDS = 300.0
 """Each waits for the other in an all-reduce where they do not agree."""
@@ -65,39 +66,23 @@ def test_a_group_of_two_processes_does_what_its_leader_decides(printed: list[dic
 def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
     images: list[dict[str, list[Any]]], printed: list[dict[str, Any]]
 ) -> None:
+    """What is not captured on one rank, or fails its check there, is eager on all."""
     assert [rank["async errors"] for rank in printed] == ["0", "0"]
-    for one in images:
-        assert one["captured"] == [[], images[0]["eager"][1]]
-        assert one["fused"] == [[], images[0]["fused"][1]]
-    assert images[0]["fused"][1] != images[0]["eager"][1], "sums of fused steps are rounded otherwise"
-
-
-def test_what_is_not_captured_on_one_rank_is_eager_on_all(images: list[dict[str, list[Any]]]) -> None:
-    learnt = images[0]["eager"][1]
-    assert images[0]["not captured"] == [[ELSEWHERE], learnt]
-    assert images[1]["not captured"] == [["RuntimeError: no capture here"], learnt]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("another loss", "the loss is "),
-        ("other gradients", "the gradient of "),  # from the mean of both ranks
-    ],
-)
-def test_a_check_that_fails_on_one_rank_fails_on_all(
-    wrong: str, said: str, images: list[dict[str, list[Any]]]
-) -> None:
-    learnt = images[0]["eager"][1]
-    assert images[0][wrong] == [[ELSEWHERE], learnt]
-    (reason,), own = images[1][wrong]
-    assert reason.startswith(said)
-    assert own == learnt
+    learnt, fused = images[0]["eager"][1], images[0]["fused"][1]
+    assert fused != learnt, "sums of fused steps are rounded otherwise"
+    alike = {"eager": [[], learnt], "captured": [[], learnt], "fused": [[], fused]}
+    own = ("not captured", "another loss", "other gradients")
+    assert images[0] == alike | {name: [[ELSEWHERE], learnt] for name in own}
+    reasons = [reason for name in own for reason in images[1][name][0]]
+    assert images[1] == alike | {name: [[reason], learnt] for name, reason in zip(own, reasons)}
+    assert reasons[0] == "RuntimeError: no capture here"
+    assert reasons[1].startswith("the loss is ")
+    assert reasons[2].startswith("the gradient of "), "from the mean of both ranks"
 
 
 @pytest.fixture(scope="module")
 def solo() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(alone()))
+    found: dict[str, Any] = json.loads(json.dumps(texts(Solo())))
     return found
 
 

@@ -180,7 +180,14 @@ def test_what_is_new_makes_no_longer_step_than_the_rate(momentum: float, steps: 
     assert float(new.max()) <= 1.0
 
 
-OTHERS = {"embedding.weight", "symbols.weight"}
+MATRICES: dict[str, Any] = {
+    "lr": 0.02,
+    "betas": (0.9, 0.95),
+    "eps": 1e-8,
+    "fused": False,
+    "weight_decay": 0.1,
+    "muon": True,
+}
 
 
 def drawn(*shape: int) -> Tensor:
@@ -209,8 +216,7 @@ def test_steps_of_a_matrix_are_those_of_torch(shape: tuple[int, int]) -> None:
         assert tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
         return
     own, theirs = (torch.nn.Parameter(drawn(*shape)) for _ in range(2))
-    group = {"lr": 0.02, "betas": (0.9, 0.95), "eps": 1e-8, "fused": False, "weight_decay": 0.1}
-    ours = Muon([{"params": [own], "muon": True, "multiplied": torch.bfloat16, **group}])
+    ours = Muon([{"params": [own], "multiplied": torch.bfloat16, **MATRICES}])
     other = theirs_of([theirs], lr=0.02, weight_decay=0.1, momentum=0.9, adjust_lr_fn="match_rms_adamw")
     for step in range(4):
         own.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
@@ -229,8 +235,7 @@ def test_experts_are_matrices_each_by_itself() -> None:
     parts = [torch.nn.Parameter(each.clone()) for each in whole]
     parameter = torch.nn.Parameter(whole.clone())
     parameter.grad = gradient
-    group = {"lr": 0.02, "betas": (0.9, 0.95), "eps": 1e-8, "fused": False, "weight_decay": 0.1}
-    group |= {"muon": True, "multiplied": torch.float32}
+    group = {"multiplied": torch.float32, **MATRICES}
     Muon([{"params": [parameter], **group}]).step()
     for part, own in zip(parts, gradient):
         part.grad = own.clone()
@@ -245,7 +250,8 @@ def test_what_is_no_hidden_matrix_is_stepped_by_adamw() -> None:
     stepped(optimizer_of("adamw", by_adamw), by_adamw, range(3))
     expected = copies(by_adamw)
     alike = {name for name, tensor in copies(by_muon).items() if torch.equal(tensor, expected[name])}
-    assert alike == OTHERS | {name for name in GRAPH.weights if "norm" in name}
+    norms = {name for name in GRAPH.weights if "norm" in name}
+    assert alike == {"embedding.weight", "symbols.weight"} | norms
     assert hidden_matrices(GRAPH).keys() == GRAPH.weights.keys() - alike
 
 

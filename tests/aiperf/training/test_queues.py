@@ -25,6 +25,7 @@ from aiperf.wire.messages import Assign, Release
 from aiperf.wire.reports import NEAR, Fallback, Finished, Ready, Started
 from nas.weights import initial
 from tests.aiperf.engines.recording import Again, Recording
+from tests.aiperf.engines.test_graphed import Averaging
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial, working
 
 DEFAULT = "default"
@@ -95,15 +96,6 @@ class Streams(Recording):
         return self.captured[-1]  # type: ignore[return-value]
 
 
-class Wrapper(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, examples: torch.Tensor) -> Any:
-        return self.network(examples)
-
-
 @dataclass
 class Wrapping(Solo):
     """A group whose backward pass averages gradients, as with DDP."""
@@ -115,7 +107,7 @@ class Wrapping(Solo):
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         self.made_on.append(here.queue)
-        return Wrapper(network), optimizer
+        return Averaging(network), optimizer
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from aiperf.proposing.pace import Pace
 from aiperf.ranks.world import ALONE
 from aiperf.tasks.language.data import TextData
 from aiperf.tasks.language.tally import UNIT, Predicted
-from aiperf.training.built_trial import build
+from aiperf.training.built_trial import BuiltTrial, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
@@ -73,7 +73,11 @@ def bits_per_byte(kept: Kept) -> float:
 
 def losses(kept: Kept, steps: int, rate: float = 0.002) -> list[float]:
     """Losses of the next steps, always on the same batches."""
-    attempt = build(rank_of(), text_trial(learning_rate=rate), 1, kept)
+    return stepped(build(rank_of(), text_trial(learning_rate=rate), 1, kept), steps)
+
+
+def stepped(attempt: BuiltTrial, steps: int) -> list[float]:
+    """The losses."""
     found = []
     for _ in range(steps):
         found.append(float(attempt.engine.step(*attempt.batches.next)))
@@ -187,10 +191,7 @@ def test_experts_part_within_ten_steps_and_each_gets_bytes() -> None:
     start = START.grown(Upcycle(MIXTURE, 8, 2, 1))
     attempt = build(rank_of(), text_trial(learning_rate=1e-3), 1, start)
     loads = watched(attempt.network)
-    for _ in range(STEPS):
-        attempt.engine.step(*attempt.batches.next)
-        make_step(attempt.optimizer, attempt.scaler, 1.0)
-        attempt.batches.load()
+    stepped(attempt, STEPS)
     assert len(loads) == STEPS
     assert min(np.sum(loads, axis=0)) > 0
     tensors = attempt.network.tensors()

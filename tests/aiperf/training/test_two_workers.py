@@ -43,7 +43,7 @@ class Together:
         make_step(optimizer, scaler, clip)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        return self._put(values.clone(), lambda table: table[0] + table[1])
+        return self._put(values.detach().clone(), lambda table: torch.stack(table).sum(dim=0))
 
     def total(self, *numbers: int) -> tuple[int, ...]:
         return self._put(numbers, lambda table: tuple(a + b for a, b in zip(*table)))

@@ -132,6 +132,13 @@ def working(
         assert not thread.is_alive()
 
 
+def ended(directory: Path, *trials: Trial, **options: Any) -> list[Finished]:
+    """How these ended, each in its first attempt."""
+    with working(directory, **options) as channel:
+        channel.tell(*(Assign(each, 1) for each in trials))
+        return [channel.wait(Finished, count) for count in range(1, 1 + len(trials))]
+
+
 def own_log(directory: Path, rank: int) -> list[dict[str, int]]:
     (path,) = directory.glob(f"logs/*.rank{rank}.steps.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -234,9 +241,9 @@ def test_a_child_goes_on_with_its_parents_weights_and_momentum(
 
 
 def test_weights_that_cannot_be_read_end_the_trial_and_no_other(tmp_path: Path) -> None:
+    RunFiles(tmp_path).weights_directory.mkdir()
+    RunFiles(tmp_path).weights(5).write_bytes(b"no weights")
     with working(tmp_path) as channel:
-        RunFiles(tmp_path).weights_directory.mkdir()
-        RunFiles(tmp_path).weights(5).write_bytes(b"no weights")
         channel.tell(Assign(child_of(6, parent=5), 1), Assign(child_of(7, parent=4), 2), Assign(trial(8), 1))
         damaged, absent, good = (channel.wait(Finished, count) for count in (1, 2, 3))
     assert (damaged.trial, damaged.state, damaged.out_of_memory) == (6, State.FAILED, False)
@@ -248,9 +255,7 @@ def test_weights_that_cannot_be_read_end_the_trial_and_no_other(tmp_path: Path) 
 
 
 def test_a_loss_that_is_no_number_ends_the_trial(tmp_path: Path) -> None:
-    with working(tmp_path) as channel:
-        channel.tell(Assign(trial(0, learning_rate=1e30), 1), Assign(trial(1), 1))
-        bad, good = channel.wait(Finished, 1), channel.wait(Finished, 2)
+    bad, good = ended(tmp_path, trial(0, learning_rate=1e30), trial(1))
     assert bad.state is State.FAILED
     assert "NotFinite: the loss is " in bad.reason
     assert good.state is State.COMPLETE
@@ -265,11 +270,7 @@ def no_memory_of_the_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fill", "failing"),
-    [
-        (no_memory_of_a_device, "build"),
-        (no_memory_of_the_host, "step"),
-    ],
+    ("fill", "failing"), [(no_memory_of_a_device, "build"), (no_memory_of_the_host, "step")]
 )
 def test_too_little_memory_is_told_as_such(
     fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,17 +284,13 @@ def test_too_little_memory_is_told_as_such(
         return attempt
 
     monkeypatch.setattr(worker_module, "build", full)
-    with working(tmp_path) as channel:
-        channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
-        assert channel.wait(Finished, 1).out_of_memory
-        assert channel.wait(Finished, 2).state is State.COMPLETE
+    failed, good = ended(tmp_path, trial(0), trial(1))
+    assert (failed.out_of_memory, good.state) == (True, State.COMPLETE)
 
 
 def test_weights_that_cannot_be_written_fail_the_trial(tmp_path: Path) -> None:
     (tmp_path / "weights").write_text("no directory")
-    with working(tmp_path) as channel:
-        channel.tell(Assign(trial(0), 1))
-        finished = channel.wait(Finished)
+    (finished,) = ended(tmp_path, trial(0))
     assert finished.state is State.FAILED
     assert "weights/0.safetensors cannot be written" in finished.reason
 
@@ -319,8 +316,6 @@ def test_a_network_that_cannot_be_kept_fails_its_own_trial(
         no_memory_of_a_device()
 
     monkeypatch.setattr(train_module, "state_of", full)
-    with working(tmp_path, every=every) as channel:
-        channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
-        failed, good = channel.wait(Finished, 1), channel.wait(Finished, 2)
+    failed, good = ended(tmp_path, trial(0), trial(1), every=every)
     assert (failed.trial, failed.state, failed.out_of_memory) == (0, State.FAILED, True)
     assert (good.trial, good.state) == (1, State.COMPLETE)

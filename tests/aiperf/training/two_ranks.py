@@ -27,7 +27,7 @@ from aiperf.data.training import NotFinite
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import ASYNC_ERRORS, Ddp
-from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.pace import Pace
 from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank, build
@@ -167,10 +167,6 @@ def learnt(network: Network) -> str:
 
 def texts(parallel: Parallel) -> dict[str, Any]:
     return {name: text_trained(name, parallel) for name in TEXTS}
-
-
-def alone() -> dict[str, Any]:
-    return texts(Solo())
 
 
 def main() -> None:

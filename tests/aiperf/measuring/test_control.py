@@ -82,21 +82,24 @@ class Processor:
             size = input[-1]
 
             def step() -> None:
+                self.now += self.took(size, batch_size)
                 self.done.append((size, batch_size))
-                took = self.seconds[size, batch_size] * (1 + self.noise * self.rng.expovariate(1))
-                times = {1: 2.0 if len(self.done) == 1 else 1.2, 3: self.disturbed}
-                self.now += took * times.get(self.done.count((size, batch_size)), 1.0)
 
             return step
 
         return of
+
+    def took(self, size: int, batch_size: int) -> float:
+        seconds = self.seconds[size, batch_size] * (1 + self.noise * self.rng.expovariate(1))
+        times = {0: 1.2 if self.done else 2.0, 2: self.disturbed}
+        return seconds * times.get(self.done.count((size, batch_size)), 1.0)
 
     def climbed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> tuple[Rung, ...]:
         stand_in(self, monkeypatch)
         return measure_control(IMAGES_TASK.control, bind("cpu", 0), "fp32", seconds)
 
 
-def stand_in(device: Processor | Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(device: Processor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its steps in place of real ones, on its clock."""
     monkeypatch.setattr(control, "place_network", lambda graph, device: None)
     monkeypatch.setattr(control, "training_steps", device.steps)
@@ -151,24 +154,15 @@ def test_a_processor_too_slow_for_three_steps_times_one(
     assert processor.now == pytest.approx((2 + steps) * 0.51)
 
 
-class Accelerator:
+class Accelerator(Processor):
     """With room for a batch of 64, of which a step takes 0.3 s and the first one 5 s."""
 
     kind = "cuda"
 
-    def __init__(self) -> None:
-        self.now, self.next = 0.0, 5.0
-
-    def steps(self, *words: object) -> Callable[[int, Shape], Callable[[], None]]:
-        def of(batch_size: int, input: Shape) -> Callable[[], None]:
-            def step() -> None:
-                if batch_size > 64:
-                    raise torch.OutOfMemoryError
-                self.now, self.next = self.now + self.next, 0.3
-
-            return step
-
-        return of
+    def took(self, size: int, batch_size: int) -> float:
+        if batch_size > 64:
+            raise torch.OutOfMemoryError
+        return 0.3 if self.done else 5.0
 
     def synchronise(self) -> None: ...
 
@@ -177,7 +171,7 @@ class Accelerator:
 
 def test_an_accelerator_does_the_largest_size_in_the_batch_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty steps at a time, for at least ten seconds, after an untimed one."""
-    device: Any = Accelerator()
+    device: Any = Accelerator({})
     stand_in(device, monkeypatch)
     (found,) = measure_control(IMAGES_TASK.control, device, "bf16", 1.0)
     assert (found.size, found.batch_size, found.steps, found.network) == (224, 64, 40, "")

@@ -33,16 +33,7 @@ from tests.mpi.switch import CABLE, Switch, switch
 from tests.tables import ComesTo
 
 # As NCCL 2.22 prints it, from NVIDIA/nccl#1189 and #1814.
-REPORT = """node1:55:76 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:10.0.0.1<0>
-node1:55:76 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [receive] via NET/IB/3/GDRDMA
-node1:55:76 [0] NCCL INFO Channel 01/0 : 0[0] -> 2[0] [send] via NET/IB/3
-node1:55:76 [0] NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUMEM
-node1:55:76 [0] NCCL INFO Channel 01 : 3[1] -> 2[0] via SHM/direct/direct
-node1:55:76 [0] NCCL INFO Channel 00/0 : 26[2] -> 33[1] [receive] via NET/IBext_v8/4
-node1:55:76 [0] NCCL INFO Channel 00/0 : 26[2] -> 33[1] [send] via NET/AWS Libfabric/0/GDRDMA
-node1:55:76 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0
-node1:55:76 [0] NCCL INFO Connected all rings
-"""
+REPORT = Path(__file__).with_name("nccl_report.log").read_text(encoding="utf-8")
 
 
 def test_transports_are_those_that_nccl_reports_or_the_interface_that_gloo_uses(

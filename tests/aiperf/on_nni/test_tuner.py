@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
@@ -42,32 +42,18 @@ HERE = Path(aiperf.on_nni.__file__).parent
 
 
 @pytest.mark.contract
-def test_the_description_whole(tmp_path: Path) -> None:
+def test_the_description_whole(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
     config = with_overrides(load_preset("digits"), {"limits.max_trials": 8})
     asked = RunRequest("digits", None, 2.0, ("training.epochs=[1]",), {"random_seed": 3, "data.path": "/a b"})
-    whole = f"""\
-# For NNI 3.0, its last release: pip install '.[run,nni]', then nnictl create --config THIS_FILE
-# The run is written to {tmp_path}/run; `aiperf-hpc score` shows its result, `nnictl stop` ends it.
-experimentName: "aiperf-hpc digits"
-searchSpace:
-  search:
-    _type: "choice"
-    _value: ["evolution"]
-trialCommand: "{sys.executable} -m aiperf nni trial"
-trialCodeDirectory: "{HERE}"
-trialConcurrency: 2
-maxTrialNumber: 8
-tuner:
-  className: "aiperf.on_nni.tuner.SearchTuner"
-  codeDirectory: "{HERE}"
-  classArgs:
-    command: ["--preset", "digits", "--hours", "2.0", "--set", "random_seed=3", "--set", \
-"data.path=\\"/a b\\"", "--set", "training.epochs=[1]", "--directory", "{tmp_path}/run"]
-    folder: "{Path.cwd()}"
-trainingService:
-  platform: "local"
-"""
-    assert description(config, asked.words(), tmp_path / "run", 2) == whole
+    text = description(config, asked.words(), tmp_path / "run", 2)
+    for path, name in (
+        (sys.executable, "PYTHON"),
+        (HERE, "CODE"),
+        (tmp_path, "RUNS"),
+        (Path.cwd(), "FOLDER"),
+    ):
+        text = text.replace(str(path), name)
+    as_it_was_read(text, "description.yml")
 
 
 class Listening:

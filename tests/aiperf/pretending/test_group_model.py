@@ -64,12 +64,10 @@ class Followed:
     def event(self, work: Action) -> BlockDone | ValidationDone:
         """What comes of a work, and the clock after it."""
         if isinstance(work, Train):
-            seconds = self.trial.train_seconds(work.steps, self.now)
-            self.now += seconds
+            self.now += (seconds := self.trial.train_seconds(work.steps, self.now))
             return self.trial.trained(work, seconds, self.now)
         assert isinstance(work, Validate), work
-        seconds = self.trial.validate_seconds(self.now)
-        self.now += seconds
+        self.now += (seconds := self.trial.validate_seconds(self.now))
         return self.trial.validated(work, seconds, self.now)
 
     @property

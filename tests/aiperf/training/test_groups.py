@@ -40,11 +40,6 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def images(printed: list[dict[str, Any]]) -> list[dict[str, list[Any]]]:
-    return [rank["images"] for rank in printed]
-
-
-@pytest.fixture
 def ranks(printed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [rank["text"] for rank in printed]
 
@@ -64,10 +59,11 @@ def test_a_group_of_two_processes_does_what_its_leader_decides(printed: list[dic
 
 
 def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
-    images: list[dict[str, list[Any]]], printed: list[dict[str, Any]]
+    printed: list[dict[str, Any]],
 ) -> None:
     """What is not captured on one rank, or fails its check there, is eager on all."""
     assert [rank["async errors"] for rank in printed] == ["0", "0"]
+    images = [rank["images"] for rank in printed]
     learnt, fused = images[0]["eager"][1], images[0]["fused"][1]
     assert fused != learnt, "sums of fused steps are rounded otherwise"
     alike = {"eager": [[], learnt], "captured": [[], learnt], "fused": [[], fused]}

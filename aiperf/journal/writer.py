@@ -67,7 +67,9 @@ class JournalWriter:
                 lock.release()
                 raise
         except FileExistsError as error:
-            raise _taken(error.filename, files) from None
+            where = error.filename
+            remedy = "resume it, or choose" if files.directory.is_dir() else "it is not a directory; choose"
+            raise JournalError(f"{where} already exists; {remedy} another --directory") from None
         except OSError as error:
             raise JournalError(unwritable(error, files.directory)) from None
 
@@ -195,16 +197,10 @@ def has_begun(files: RunFiles) -> bool:
 
 
 def refuse_taken(files: RunFiles) -> None:
-    """Raises JournalError if no new run can have this directory, because it has one, or is a file."""
-    if has_begun(files):
-        raise _taken(files.journal, files)
-    if os.path.lexists(files.directory) and not files.directory.is_dir():
-        raise _taken(files.directory, files)
-
-
-def _taken(where: Path | str, files: RunFiles) -> JournalError:
-    remedy = "resume it, or choose" if files.directory.is_dir() else "it is not a directory; choose"
-    return JournalError(f"{where} already exists; {remedy} another --directory")
+    """Raises JournalError, as `JournalWriter.begin` does, if no new run can have this directory, because it
+    has one, which may be in progress, or is a file."""
+    if has_begun(files) or (os.path.lexists(files.directory) and not files.directory.is_dir()):
+        JournalWriter.begin(files).close()
 
 
 def _unwritable(path: Path, error: OSError, resumable: bool = True) -> JournalError:

@@ -83,7 +83,8 @@ def test_a_host_that_becomes_faster_after_the_warm_up_has_a_valid_test(
 
     def slow(system: System, samples_per_query: int) -> WarmSpeed:
         found = warm_up(system, samples_per_query)
-        return replace(found, samples_per_second=found.samples_per_second / 8)
+        # So little that the images alone decide: a busy machine may be much slower in the test than now.
+        return replace(found, samples_per_second=found.samples_per_second / 64)
 
     files, number = RunFiles(tmp_path / "run"), run[1]
     shutil.copytree(run[0].directory, files.directory)

@@ -70,8 +70,8 @@ def _made(cls: type[T], eq: bool, repr: bool) -> type[T]:
 
 def _find_fields(cls: Any) -> Any:
     """Makes it a dataclass for which nothing is compiled, and returns what it says of itself. `dataclass`
-    compiles for each that it is told to be frozen, and refuses one that is not and derives from a frozen one;
-    so it is given the fields alone."""
+    compiles for each that is to be frozen, and refuses one that is not and derives from a frozen one; so it
+    gets the fields alone."""
     above = [base for base in cls.__mro__[:0:-1] if PARAMETERS in vars(base)]
     if not all(base.__dataclass_params__.frozen for base in above):
         raise TypeError(f"{cls.__qualname__} is frozen and derives from a dataclass that is not")
@@ -81,7 +81,7 @@ def _find_fields(cls: Any) -> Any:
     # With a docstring, since `dataclass` would write one.
     body = {"__module__": cls.__module__, "__doc__": "fields", "__annotations__": types}
     alone: Any = type(cls.__name__, (), body)
-    for name, value in stated.items():  # afterwards, so that no descriptor is told of this class
+    for name, value in stated.items():  # afterwards, so that no descriptor gets this class
         setattr(alone, name, value)
     dataclass(init=False, eq=False, repr=False)(alone)
     for name, value in stated.items():

@@ -61,6 +61,8 @@ WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
 ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS) if place % 2]
 MEGABYTES_OF_AN_IMAGE = 345
 """What a step of ResNet-50 may read and write for an image, in bf16."""
+MEGABYTES_FORWARD = 80
+"""The part of the kernels between the convolutions in it, in the forward pass."""
 
 
 OPERATORS = (triton_images, triton_sequences)
@@ -372,7 +374,9 @@ def test_a_step_of_resnet50_moves_few_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     network.place(torch.device("cpu"), torch.channels_last)
     fuse(network, IN_TRITON)
     monkeypatch.setattr(triton_images, "launch", launched)
-    network(image).mean().backward()
+    mean = network(image).mean()
+    forward = moved["kernels"] / 1e6
+    mean.backward()
     numbers = sum(
         size(graph.shapes[node.inputs[0]]) + size(graph.shapes[node.name])
         for node in graph.nodes
@@ -381,6 +385,7 @@ def test_a_step_of_resnet50_moves_few_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     of_convolutions = 3 * 2 * numbers
     found = (moved["kernels"] + of_convolutions) / 1e6
     assert 300 < found <= MEGABYTES_OF_AN_IMAGE
+    assert 70 < forward <= MEGABYTES_FORWARD
 
 
 def in_bf16(argument: Any) -> Any:

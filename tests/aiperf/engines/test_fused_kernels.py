@@ -31,10 +31,17 @@ SHAPES = [
     (2, 16, 4, 4),
     (3, 33, 6, 5),
     (7, 64, 1, 1),
+    (2, 2051, 2, 1),  # its vectors cannot be made a multiple of a register's width
 ]
-SHAPES += [(2, 2051, 2, 1)]  # the last one's vectors cannot be made a multiple of a register's width
-OTHERS = [(1, 1, 1, 1), (2, 3, 5, 7), (3, 12, 8, 6), (2, 33, 4, 4), (2, 16, 1, 1), (2, 2051, 2, 1)]
-OTHERS += [(50, 24, 32, 32)]
+OTHERS = [
+    (1, 1, 1, 1),
+    (2, 3, 5, 7),
+    (3, 12, 8, 6),
+    (2, 33, 4, 4),
+    (2, 16, 1, 1),
+    (2, 2051, 2, 1),
+    (50, 24, 32, 32),
+]
 """Shapes for kernels without batch norm."""
 STRIDES = [(2, 2), (1, 2), (3, 2), (7, 9)]
 LONG = (50, 4, 32, 32)  # enough for threads, and for several runs of blocks in one
@@ -177,9 +184,8 @@ def test_evaluation_is_torchs(
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("offset", "shape"), [(1000.0, (6, 4, 20, 20)), (-3e4, (6, 4, 20, 20))]
-)  # E[x²] − E[x]² in fp32 would fail
+# E[x²] − E[x]² in fp32 would fail.
+@pytest.mark.parametrize(("offset", "shape"), [(1000.0, (6, 4, 20, 20)), (-3e4, (6, 4, 20, 20))])
 def test_a_mean_far_from_zero_costs_no_digits(
     offset: float, shape: tuple[int, ...], backend: Backend
 ) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from aiperf.device.accelerator import Accelerator, first_match
 from aiperf.host import variables
+from aiperf.telemetry import ascend
 from nas.frozen import frozen
 
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
@@ -49,6 +50,10 @@ class Npu(Accelerator):
         """The device's number on its host; the runtime may show this process only some of the devices."""
         shown = _numbers(variables.word(os.environ, VISIBLE))
         return f"npu-{shown[self.index] if self.index < len(shown) else self.index}"
+
+    @property
+    def pci_address(self) -> str:
+        return ascend.pci_address(self.identity)
 
     @property
     def driver(self) -> str:

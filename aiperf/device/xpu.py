@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from aiperf.device import level_zero
 from aiperf.device.accelerator import Accelerator
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
@@ -43,6 +44,11 @@ class Xpu(Accelerator):
         """Formats of the device. Smaller devices emulate bf16, whose rate would say nothing about them."""
         native = self._module.is_bf16_supported(including_emulation=False)
         return ("bf16", "fp16", "fp32") if native else ("fp16", "fp32")
+
+    @property
+    def pci_address(self) -> str:
+        """Known since torch 2.9, the first that has the UUID."""
+        return level_zero.pci_address(self.identity)
 
     @property
     def driver(self) -> str:

@@ -1,4 +1,5 @@
-"""Sensors of Ascend devices, through DCMI: the library libdcmi.so, which is part of the driver."""
+"""Sensors of Ascend devices, and their PCI addresses, through DCMI: the library libdcmi.so, which is part of
+the driver."""
 
 from __future__ import annotations
 
@@ -32,9 +33,45 @@ class _AiCore(ctypes.Structure):
     _fields_ = (("freq", ctypes.c_uint), ("cur_freq", ctypes.c_uint))
 
 
+class _PciInfo(ctypes.Structure):
+    """struct dcmi_pcie_info_all."""
+
+    _fields_ = (
+        ("venderid", ctypes.c_uint),
+        ("subvenderid", ctypes.c_uint),
+        ("deviceid", ctypes.c_uint),
+        ("subdeviceid", ctypes.c_uint),
+        ("domain", ctypes.c_int),
+        ("bdf_busid", ctypes.c_uint),
+        ("bdf_deviceid", ctypes.c_uint),
+        ("bdf_funcid", ctypes.c_uint),
+        ("reserve", ctypes.c_ubyte * 32),
+    )
+
+
 def open_device(identity: str) -> Callable[[], Reading]:
     """A function that reads the device once. `identity` is npu-N, with the device's number on its host.
     Raises OSError without the library, and LookupError without the device."""
+    dcmi, board, device = _found(identity)
+    return lambda: dict(_read(dcmi, board, device))
+
+
+def pci_address(identity: str) -> str:
+    """Address of the device on the PCI bus of its host, such as 0000:c1:00.0; empty if DCMI is not there or
+    does not know it."""
+    place = _PciInfo()
+    try:
+        dcmi, board, device = _found(identity)
+        code = dcmi.dcmi_get_device_pcie_info_v2(board, device, ctypes.byref(place))
+    except (OSError, LookupError, AttributeError):  # an older library lacks functions
+        return ""
+    if code:
+        return ""
+    return f"{place.domain:04x}:{place.bdf_busid:02x}:{place.bdf_deviceid:02x}.{place.bdf_funcid:x}"
+
+
+def _found(identity: str) -> tuple[Any, int, int]:
+    """The library, and the device's board and number on it. Raises as `open_device` does."""
     dcmi = _library()
     if code := dcmi.dcmi_init():
         raise LookupError(f"dcmi_init answers {code}")
@@ -43,7 +80,7 @@ def open_device(identity: str) -> Callable[[], Reading]:
     found = dcmi.dcmi_get_card_id_device_id_from_logicid
     if code := found(ctypes.byref(place[0]), ctypes.byref(place[1]), ctypes.c_uint(number)):
         raise LookupError(f"DCMI knows no device {number}: it answers {code}")
-    return lambda: dict(_read(dcmi, place[0].value, place[1].value))
+    return dcmi, place[0].value, place[1].value
 
 
 def _library() -> Any:

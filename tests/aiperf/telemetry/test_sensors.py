@@ -137,16 +137,24 @@ class Dcmi:
     def dcmi_get_device_aicore_info(self, board: int, device: int, info: Any) -> int:
         return -8255  # not supported
 
+    def dcmi_get_device_pcie_info_v2(self, board: int, device: int, info: Any) -> int:
+        """As in dcmi_interface_api.h of CANN's driver: gitcode.com/cann/driver."""
+        assert (board, device) == (2, 1)
+        place = info._obj
+        place.domain, place.bdf_busid, place.bdf_deviceid, place.bdf_funcid = 0x10, 0xC1, 2, 1
+        return 0
+
 
 class OldDcmi(Dcmi):
     """Without what came later; its device answers no question but that for its power."""
 
     dcmi_get_device_hbm_info = dcmi_get_device_aicore_info = None
     dcmi_get_device_temperature = dcmi_get_device_utilization_rate = lambda *_: -8012
+    dcmi_get_device_pcie_info_v2 = property()  # type: ignore[assignment]  # as ctypes: an AttributeError
 
 
 class SilentDcmi(OldDcmi):
-    dcmi_get_device_power_info = OldDcmi.dcmi_get_device_temperature
+    dcmi_get_device_power_info = dcmi_get_device_pcie_info_v2 = OldDcmi.dcmi_get_device_temperature
 
 
 def test_an_ascend_device_is_found_by_its_number_and_what_it_has_not_hides_nothing_else(
@@ -156,7 +164,12 @@ def test_an_ascend_device_is_found_by_its_number_and_what_it_has_not_hides_nothi
         monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: library())
         return plausible(ascend.open_device(identity)())
 
-    comes_to_what_was_read("dcmi.txt", {**globals(), "dcmi": dcmi, "sizeof": ctypes.sizeof})
+    def place(library: type[Dcmi], identity: str = "npu-5") -> str:
+        monkeypatch.setattr(ascend.ctypes, "CDLL", lambda name: library())
+        return ascend.pci_address(identity)
+
+    known = {**globals(), "dcmi": dcmi, "place": place, "sizeof": ctypes.sizeof}
+    comes_to_what_was_read("dcmi.txt", known)
 
 
 def test_the_library_is_looked_for_where_drivers_put_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +187,7 @@ def test_the_library_is_looked_for_where_drivers_put_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(ascend, "LIBRARIES", ("libdcmi.so", "/nowhere/libdcmi.so"))
     with pytest.raises(OSError, match=r"^libdcmi.so: cannot open"):
         ascend.open_device("npu-5")
+    assert ascend.pci_address("npu-5") == ""
 
 
 # NVIDIA

@@ -1,13 +1,17 @@
-"""The words of each scheduler's commands, how its answers are read, and its whole batch scripts."""
+"""The words of each scheduler's commands, how its answers are read, its whole batch scripts, and the job
+around a process."""
 
 from __future__ import annotations
 
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from aiperf.errors import ConfigError
 from launch import FORMS, SCHEDULERS
+from launch.current_job import job_name, job_seconds_left
 from launch.job import Job
 from launch.pbs import Pbs
 from launch.scheduler import Scheduler
@@ -15,6 +19,7 @@ from launch.script import script_text
 from launch.site import Mpi, Site
 from tests.house.tree import ROOT
 from tests.launch.golden import GOLDEN, HERE, SGE, SHIPPED, Golden
+from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
 
@@ -105,3 +110,65 @@ def test_slots_of_grid_engine_that_are_not_whole_nodes_end_the_job(comes_to_what
         return ran.returncode, ran.stderr
 
     comes_to_what_was_read("slots.txt", {"given": given})
+
+
+OPENPBS = """Job Id: 7.head
+    Job_Name = bench
+    resources_used.walltime = 00:00:09
+    job_state = R
+    Resource_List.ncpus = 4
+    Resource_List.walltime = {limit}
+    stime = {began}
+    Variable_List = PBS_O_HOME=/home/somebody,PBS_O_LANG=en,
+\tPBS_O_QUEUE=batch
+"""
+TORQUE = """Job Id: 7.head
+    Resource_List.walltime = {limit}
+    start_time = {began}
+    Walltime.Remaining = 1
+"""
+
+
+@pytest.mark.parametrize("job", ["", " ", "\udcff", "7.head", "-5", "9" * 5000])
+@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
+def test_an_odd_job_id_is_shown_and_an_empty_one_is_none(
+    scheduler: Scheduler, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    environment = {scheduler.job_id: job, scheduler.element: job}
+    name = job.strip().replace("\udcff", "\ufffd")
+    assert job_name(environment) == (f"{scheduler.name} {name}" if name else "")
+    assert job_seconds_left(environment, 0.0) is None
+
+
+RUNNING = """<?xml version='1.0'?>
+<job_info><queue_info>
+  <job_list state="running">
+    <JB_job_number>6</JB_job_number><JAT_start_time>{began}</JAT_start_time>
+    <hard_request name="h_rt" resource_contribution="0.000000">1</hard_request>
+  </job_list>
+  <job_list state="running">
+    <JB_job_number>7</JB_job_number><JAT_start_time>{began}</JAT_start_time>{task}
+    <hard_request name="h_rt" resource_contribution="0.000000">{limit}</hard_request>
+  </job_list>
+</queue_info></job_info>
+"""
+
+
+def test_the_seconds_that_a_job_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    """What a scheduler states, or else its command prints; behind them, what the command was asked."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    asked = tmp_path / "asked"
+
+    def left(environment: dict[str, str], command: str = "", answer: str = "", now: float = 0.0) -> object:
+        asked.write_text("")
+        install(tmp_path, dict.fromkeys(("squeue", "qstat", "bjobs"), "#!/bin/sh\nexit 1\n"))
+        if command:
+            install(tmp_path, {command: f'#!/bin/sh\necho "$@" > {asked}\ncat {tmp_path}/answer\n'})
+        (tmp_path / "answer").write_text(answer, encoding="utf-8")
+        return job_seconds_left(environment, now), asked.read_text().strip()
+
+    names = {**vars(time), **globals(), "left": left, "AT": 1_800_000_000.0}
+    comes_to_what_was_read("seconds_left.txt", names)

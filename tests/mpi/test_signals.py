@@ -55,7 +55,7 @@ def _terminal() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-EVERYWHERE = [(3, "TERM", "Closed"), (1, "HUP", "Closed")]  # USR1: tests/slurm/test_tracking.py
+EVERYWHERE = [(3, "TERM", "Closed"), (1, "HUP", "Closed")]  # USR1: tests/slurm/test_jobs.py
 MORE = [
     (1, "USR1", "Closed"),
     *((ranks, "USR1", moment) for ranks in (1, 3) for moment in ("LegBegan", "RankReady", "CeilingMeasured")),
@@ -71,7 +71,7 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     ranks: int, name: str, moment: str, directory: Path, tmp_path: Path
 ) -> None:
     """In training, and while they start: trials in flight are STOPPED, none is LOST, and `resume` or the same
-    command goes on, which for the first cases test_kubernetes.py and tests/slurm/test_tracking.py show.
+    command goes on, which for the first cases test_kubernetes.py and tests/slurm/test_jobs.py show.
     The ranks hear it first, as srun may have it, and twice."""
     number, words = getattr(signal, f"SIG{name}"), tiny(directory, 0.25, "--device", "cpu")
     with started(run_of(ranks, *words), directory) as job:

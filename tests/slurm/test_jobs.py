@@ -1,9 +1,16 @@
-"""Jobs on a real Slurm: the shipped scripts, and what becomes of a job that is warned or loses a node."""
+"""Jobs on a real Slurm: the shipped scripts, what becomes of a job that is warned or loses a node; a scaling
+study from a site file that asks Slurm, to its table; and ReFrame's test."""
 
 from __future__ import annotations
 
 import csv
+import json
+import re
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +20,13 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
 from aiperf.score.credit import credit
+from aiperf.wire.trial import State
+from launch.site import load_site
 from launch.slurm import SRUN
 from tests.mpi.jobs import TINY, TINY_TEXT, endings
+from tests.packaging.recipes import FOLDER, tool
 from tests.slurm import fence
-from tests.slurm.cluster import ENDED, Cluster, Job
+from tests.slurm.cluster import BIN, ENDED, WAIT_SECONDS, Cluster, Job, cluster_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(1500)]
 
@@ -106,3 +116,137 @@ def test_two_jobs_on_the_same_nodes_do_not_disturb_each_other(cluster: Cluster) 
     spans = [(job.field("StartTime"), job.field("EndTime")) for job in jobs]
     assert all(later[0] < earlier[1] for earlier, later in pairwise(spans)), f"not at once: {spans}"
     assert [{event.ready.host for event in told.ranks} for told in found] == [{"node1", "node2"}] * 2
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Path:
+    """As `init-site` found it; one rank on a node, for the sake of this machine."""
+    path = cluster.work / "site.toml"
+    cluster.aiperf("launch", "init-site")
+    found = load_site(path)
+    assert (found.queue.partition, found.devices.per_node, found.devices.request) == ("main", 2, "gpus")
+    assert (found.mpi.launcher, found.mpi.plugin) == ("srun", "pmix")
+    text = path.read_text(encoding="utf-8").replace("per_node = 2", "per_node = 1")
+    path.write_text(re.sub(r"setup = .*", f"setup = ['export PATH=\"{BIN}:$PATH\"']", text), encoding="utf-8")
+    return path
+
+
+def status(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [BIN / "aiperf-hpc", "launch", "status", "study", *words]
+    environment = dict(cluster.environment)
+    return subprocess.run(command, cwd=cluster.work, env=environment, capture_output=True, text=True)
+
+
+def table(cluster: Cluster) -> list[dict[str, str]]:
+    """What the last job of the study makes, when it has made it."""
+    path = cluster.work / "study" / "table" / "scaling.csv"
+    until = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        waits = bool(cluster.run("squeue", "-h"))
+        assert path.exists() or (waits and time.monotonic() < until), status(cluster).stdout
+        time.sleep(0.5)
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def test_a_study_makes_its_table_beside_a_single_job(cluster: Cluster, site: Path) -> None:
+    """Workers of the study pretend: all that a large one goes through but the training, on a machine that
+    could not train so much. Those of the single job train."""
+    words = ("--nodes", "1,4,16", "--hours", 0.003, "--directory", "study", "--submit")
+    cluster.aiperf("launch", "scaling", *words, "--", "--preset", "digits", "--pretend", "laptop")
+    once = ("--nodes", 2, "--hours", 0.003, "--name", "first", "--submit", "--", "--preset", TINY)
+    told = cluster.aiperf("launch", "slurm", *once)
+    rows = table(cluster)
+    printed = {path.name: path.read_text(errors="replace") for path in cluster.work.glob("study-16-*.out")}
+    assert [(row["nodes"], row["devices"]) for row in rows] == [(n, n) for n in ("1", "4", "16")], printed
+    assert all(float(row["ops_per_second"]) > 0 for row in rows)
+    assert {(row["origin"], row["verdict"].split()[0]) for row in rows} == {("pretended", "SIMULATED")}
+    (page,) = (cluster.work / "study" / "table").glob("*.html")
+    assert "16-nodes" in page.read_text(encoding="utf-8")
+    job = Job(cluster, re.findall(r"job (\d+)", told)[0])
+    assert job.end() == "COMPLETED", (cluster.work / f"first-{job.id}.out").read_text()
+    assert "VALID, class smoke" in (cluster.work / f"first-{job.id}.out").read_text()
+    answer = status(cluster)
+    assert answer.returncode == 0
+    lines = ["1 node done", "4 nodes done", "16 nodes done"]
+    assert [" ".join(line.split()) for line in answer.stdout.splitlines()] == lines
+    study = json.loads((cluster.work / "study" / "study.json").read_text())
+    assert len(study["config_hash"]) == 64
+
+    run = cluster.work / "study" / "nodes-0004" / "4-nodes"
+    run.rename(run.with_name("lost"))
+    jobs = [cluster.work / "study" / f"nodes-{size}" / "job.id" for size in ("0001", "0004", "0016")]
+    before = [path.read_text() for path in jobs]
+    answer = status(cluster, "--submit")
+    assert answer.returncode == 1
+    assert "4 nodes  failed" in answer.stdout
+    assert [path.read_text() != old for path, old in zip(jobs, before)] == [False, True, False]
+    cluster.run("scancel", "--me")
+
+
+MINUTES = 0.3
+
+
+@pytest.fixture(scope="module")
+def by_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(2, tmp_path_factory.mktemp("tracking"), "pgid") as started:
+        yield started
+
+
+WARNED = {"steps": (), "full": ("--full",)}
+"""Whom `scancel` warns: the processes of the job's steps, and with --full its script too."""
+
+
+def test_a_warned_job_loses_no_trial_in_flight_is_queued_again_and_goes_on(
+    cluster: Cluster, by_group: Cluster
+) -> None:
+    """A job for each way of warning under each of tracking: by descent, as the cluster of all tests tracks,
+    and by process group. All are there at once, because they mostly wait."""
+    jobs = [(submitted(each), whom) for each in (cluster, by_group) for whom in WARNED.values()]
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        for job in threads.map(lambda each: warned(*each), jobs):
+            check(job)
+
+
+def submitted(cluster: Cluster) -> Job:
+    long = cluster.work / "long.toml"  # a trial longer than the run, so that one is always in flight
+    long.write_text(TINY.read_text().replace("epochs = [4]", "epochs = [2000]"))
+    script = cluster.edited("one_node.sbatch", nodes=1, devices=1)
+    return cluster.submit(script, "--preset", long, "--minutes", MINUTES)
+
+
+def warned(job: Job, whom: tuple[str, ...]) -> Job:
+    """The job at its end, after it was warned in its trials."""
+    job.wait_for('"type":"Closed"', count=2)
+    job.cluster.run("scancel", "--signal=USR1", *whom, job.id)
+    assert job.end() == "COMPLETED", f"{whom}: {job.told_so_far()}"
+    return job
+
+
+def check(job: Job) -> None:
+    told = job.told()
+    assert endings(told)[0] == "terminated"
+    # Those that were prepared and never began are given out again.
+    states = {each.state for each in told.attempts if each.leg.index == 0 and each.began is not None}
+    assert told.legs[0].losses == []
+    assert State.STOPPED in states
+    assert State.LOST not in states
+    assert job.field("Restarts") == "1"
+    assert "stopped in time" in job.output
+    assert (told.num_legs, told.span_seconds) == pytest.approx((2, 60 * MINUTES), abs=0.5)
+    assert told.tested is not None
+    assert judge(told, RunFiles(job.directory)).valid
+
+
+@pytest.mark.recipes
+def test_reframe_s_job_has_a_group_on_each_node(cluster: Cluster) -> None:
+    home = {"HOME": str(cluster.work), "PATH": f"{BIN}:{cluster.environment['PATH']}"}
+    command = [tool("reframe"), "-C", FOLDER / "reframe/settings.py", "-c", FOLDER / "reframe/aiperf_hpc.py"]
+    command += ["-r", "--system=site:slurm", "--prefix=reframe", f"-Spreset={TINY}", "-Sminutes=0.1"]
+    command += ["-Snum_nodes=2", "-Snum_devices=1", "-Soptions=--device,cpu"]
+    environment = {**cluster.environment, **home}
+    answer = subprocess.run(command, cwd=cluster.work, env=environment, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout
+    (written,) = (cluster.work / "reframe/output").rglob("result.json")
+    result = json.loads(written.read_text(encoding="utf-8"))
+    assert (result["system"]["hosts"], result["system"]["groups"]) == (2, 2)
+    assert f"sustained_ops: {result['score']['ops_per_second']} OPS" in answer.stdout

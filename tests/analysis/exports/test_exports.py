@@ -1,27 +1,43 @@
-"""Other programs' forms, read by their own parsers, and the table of operations."""
+"""Other programs' forms, read by their own parsers or whole, the table of operations, and what is told of
+work that was not credited."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.openmetrics import parser
 
+from aiperf.errors import AiperfError
+from aiperf.journal import events
+from aiperf.journal.events import Closed, Ended, GroupLost, LegEnded, Origin, Released, Stepped
+from aiperf.score.lineage import recount
+from aiperf.score.score import score
+from aiperf.tasks.images.known_sets import CIFAR_10
+from aiperf.wire.trial import State
 from analysis.exports.counts import count_json, count_text
+from analysis.exports.dawnbench import dawnbench, write_entry
 from analysis.exports.mllog import mllog_text
 from analysis.exports.openmetrics import live_openmetrics_text, openmetrics_text
+from analysis.exports.summary import uncredited_text
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.live import Follower
 from analysis.submissions.system import fields, from_journal
+from launch.price import Price
 from nas.layers import Conv2d, Dense, GlobalPool
 from nas.seeds import residual, resnet50
 from nas.text_seeds import gpt2_small_bytes, llama_4x128
+from tests.aiperf.rules.forged import each, one, places, until
 from tests.analysis.packages import described
-from tests.journals import Scene, told, write_run
+from tests.journals import Scene, Timed, of_origin, replayed, told, within, write_run
 from tests.nas.graphs import chain
+from tests.tables import ComesTo
 
 
 def parsed(text: str, path: Path) -> list[Any]:
@@ -124,3 +140,94 @@ def test_all_pairs_stand_beside_the_triangle() -> None:
         assert (cell["tensor_ops"] - record["total"][name]["tensor_ops"]) * 1025 == attention * 1023
         assert f"{cell['tensor_ops']:,}" in count_text(gpt2_small_bytes()).split()
     assert "total_all_pairs" not in count_json(resnet50())
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    timed = [(t, within(e, top5=1190) if isinstance(e, events.Tested) else e) for t, e in told(Scene())]
+    return examine(write_run(tmp_path_factory.mktemp("runs") / "simulated", timed))
+
+
+def test_the_entry_whole(digits: Judged, tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
+    assert digits.replay.tested is not None
+    entry = dawnbench(digits, "Example Site", "you@example.org", Price(2.0, "USD"))
+    record, table = write_entry(entry, tmp_path / "new")
+    name = f"Example-Site_aiperf-hpc-trial{digits.replay.tested.trial}_2xNVIDIA-H200-on-2-hosts_pytorch"
+    assert [record.name, table.name] == [f"{name}.json", f"{name}.tsv"]
+    text = record.read_text(encoding="utf-8").replace(digits.replay.last_chain, "the chain of the last line")
+    as_it_was_read(json.dumps(json.loads(text), indent=2, ensure_ascii=False) + "\n", "dawnbench.json")
+
+
+def test_the_first_row_at_an_accuracy_is_the_time_to_it(digits: Judged) -> None:
+    """As DAWNBench reads it."""
+    entry = dawnbench(digits, "a", "b", None)
+    assert "costPerHour" not in entry.record
+    rows = list(csv.DictReader(io.StringIO(entry.tsv), delimiter="\t"))
+    closed = [
+        (v.end - 12.0, v.segment) for a in digits.replay.attempts if a.chosen_from for v in a.validations
+    ]
+    for wanted in (40.0, 60.0, 75.0):
+        first = min(end for end, segment in closed if 100 * (1 - segment.error) >= wanted)
+        row = next(row for row in rows if float(row["top1Accuracy"]) >= wanted)
+        assert float(row["hours"]) * 3600 == pytest.approx(first)
+        every = [v for a in digits.replay.attempts for v in a.validations if v.end - 12.0 <= first]
+        trained = sum(v.segment.train_examples for v in every)
+        assert float(row["epoch"]) == pytest.approx(trained / 200)
+
+
+def test_a_set_of_dawnbenchs_is_named(digits: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.exports.dawnbench.known_set", lambda manifest: CIFAR_10)
+    assert dawnbench(digits, "a", "b", None).record["misc"]["task"] == "CIFAR10"
+
+
+def test_what_makes_no_entry(digits: Judged, tmp_path: Path) -> None:
+    with pytest.raises(AiperfError, match="costPerHour is in USD"):
+        dawnbench(digits, "a", "b", Price(2.0))
+    for name, timed, why in (
+        ("pretended", of_origin(told(Scene()), Origin.PRETENDED), "written as a DAWNBench entry"),
+        ("untested", told(Scene())[:-1], "it makes no entry"),
+    ):
+        run = examine(write_run(tmp_path / name, timed))
+        with pytest.raises(AiperfError, match=why):
+            dawnbench(run, "a", "b", None)
+    recorded = Path(__file__).parents[2] / "recorded" / "language"
+    text = examine(replace(digits.files, directory=recorded))
+    with pytest.raises(AiperfError, match=r"has no task like language|makes no entry"):
+        dawnbench(text, "a", "b", None)
+
+
+TIMED = told(Scene(minutes=0.15))
+
+
+def uncredited(timed: list[Timed]) -> list[str]:
+    run = replayed(timed)
+    return uncredited_text(run, score(run, recount(run).counts))
+
+
+def late() -> list[Timed]:
+    """The last validation of each group ends 2.5 s after the deadline."""
+    deadline = one(Released, TIMED).deadline
+    last = {place for place in places(TIMED, Closed) if place > places(TIMED, Closed)[-3]}
+    return [
+        (t, replace(event, end=deadline + 2.5) if place in last and isinstance(event, Closed) else event)
+        for place, (t, event) in enumerate(TIMED)
+    ]
+
+
+def lost() -> list[Timed]:
+    """Both groups in the middle of a segment."""
+    begun = TIMED[: places(TIMED, Stepped)[-1] + 1]
+    t = begun[-1][0]
+    return [*begun, (t, GroupLost(0, "dead")), (t, GroupLost(1, "dead")), (t, LegEnded("error: lost", t))]
+
+
+def failed() -> list[Timed]:
+    begun = TIMED[: places(TIMED, Stepped)[-1] + 1]
+    last = begun[-1][1]
+    assert isinstance(last, Stepped)
+    end = within(one(Ended, TIMED), trial=last.block.trial, state=State.FAILED, kept=None)
+    return [*begun, (begun[-1][0], end)]
+
+
+def test_the_reason_is_told_with_its_share(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("uncredited.txt", {**globals(), "each": each, "until": until})

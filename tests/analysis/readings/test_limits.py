@@ -1,4 +1,5 @@
-"""Ceilings as `peak` writes them and as a run's journal has them, and what they allow a network."""
+"""Ceilings as `peak` writes them and as a run's journal has them, what they allow a network, and which share
+of them is usual, by the table of the program and by a site's own."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ import pytest
 
 from aiperf.journal.columns import Worked
 from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
+from aiperf.journal.replay import Replay
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.example_counts import counted
 from aiperf.score.score import score
-from aiperf.wire.reports import Ceiling, Rate
+from aiperf.wire.reports import Ceiling, Processor, Rate
 from analysis.readings.devices import ceiling_text, roofline_share_text
 from analysis.readings.limits import (
     Limits,
@@ -28,14 +30,16 @@ from analysis.readings.limits import (
     machine_text,
     read_limits,
 )
+from analysis.readings.references import kind_of_machine, references, usual_text
 from analysis.readings.roofline import example_seconds, intensity, roofline, roofline_text
 from nas.graph import Graph, Node
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
 from nas.seeds import resnet50
 from nas.text_seeds import TEXT_SEEDS, gpt_4x128
+from tests.aiperf.rules.forged import each
 from tests.analysis.readings.test_outliers import measured
-from tests.journals import Scene, told
+from tests.journals import Scene, replayed, told, within
 from tests.tables import ComesTo
 
 MACHINE = Machine(
@@ -165,3 +169,49 @@ def test_a_best_network_that_was_not_trained_has_no_share(monkeypatch: pytest.Mo
     )
     run: Any = SimpleNamespace(best=best, worked=lambda: nothing)
     assert roofline_share_text(run) == ""
+
+
+ENTRY = """\
+[[reference]]
+preset = "simulated"
+kind = "2 × NVIDIA H200"
+minutes = 0.05
+least = 0.38
+greatest = 0.441
+runs = 5
+processor = "NVIDIA H200"
+commit = "0123abc"
+date = "2026-11-26"
+conditions = "idle"
+"""
+OTHER, DIGITS = ENTRY.replace("0.05", "2.0"), ENTRY.replace('"simulated"', '"digits"')
+TIMED = told(Scene(minutes=0.05))
+RUN = replayed(TIMED)
+EARLY = replayed(each(LegEnded, lambda event: replace(event, reason="trials"))(TIMED))
+AMX = Processor("x86_64", 2, 3e9, ("avx2", "avx512f", "avx512_bf16", "amx_bf16"))
+AVX2 = replace(AMX, flags=("avx2",))
+
+
+def of_preset(name: str) -> Replay:
+    return replayed(told(Scene(minutes=0.05, changes=(("preset", name),))))
+
+
+def kind(*processors: Processor | None) -> str:
+    """The kind of a machine whose ranks have these processors, on a host each."""
+    ready = iter(processors)
+    return kind_of_machine(replayed(each(RankReady, lambda e: within(e, processor=next(ready)))(TIMED)))
+
+
+def test_what_is_usual_is_said_where_it_is_known(here: Path, comes_to_what_was_read: ComesTo) -> None:
+    """A kind of machine is what bounds its speed."""
+
+    def usual(text: str, run: Replay = RUN) -> str:
+        Path("references.toml").write_text(text)
+        return usual_text(run)
+
+    comes_to_what_was_read("references.txt", {**globals(), "usual": usual})
+
+
+def test_the_references_of_the_program_can_be_read(here: Path) -> None:
+    assert all(each.commit and each.date and each.conditions for each in references())
+    assert usual_text(RUN) == ""

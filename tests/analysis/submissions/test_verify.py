@@ -1,7 +1,9 @@
-"""Submissions: an honest one is VALID, and of a changed one every change is caught."""
+"""Submissions: an honest one is VALID, and of a changed one every change is caught; the system's description,
+and peaks that the operator of a list adds."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -10,15 +12,21 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError
+from aiperf.hardware.peak import listed
 from aiperf.journal.run_files import RunFiles
+from aiperf.rules.rule import Outcome
 from analysis.exports.result import result
 from analysis.readings.judgement import Judged, examine
 from analysis.submissions import unpacking, verify
 from analysis.submissions.canonical import canonical, parse
+from analysis.submissions.peaks import read_peaks
+from analysis.submissions.schema import check
 from analysis.submissions.signature import make_key
-from analysis.submissions.verify import checked
+from analysis.submissions.system import contradictions, from_this_machine, largest
+from analysis.submissions.verify import Checked, checked
+from tests.aiperf.rules.forged import found
 from tests.analysis.exports.test_result import leaves, with_leaf
-from tests.analysis.packages import Contents, changed, contents, make, packed, resealed
+from tests.analysis.packages import Contents, changed, contents, described, make, packed, resealed
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 from tests.tables import ComesTo
 
@@ -58,21 +66,15 @@ def one_count(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "result", lambda judged: stated)
 
 
-def verdict(path: Path) -> tuple[bool, str]:
-    """VALID or not, and all reasons; refused is not VALID."""
-    try:
-        with checked(path) as found:
-            reasons = [*found.reasons, *(reason for run in found.runs for reason in run.reasons)]
-            return found.valid, "\n".join(f"{reason.where}: {reason.text}" for reason in reasons)
-    except AiperfError as error:
-        return False, f"refused: {error}"
-
-
 def refused(files: Contents, folder: Path) -> str:
     """All reasons why a package with these files is not VALID."""
-    valid, reasons = verdict(packed(folder / "p.tar.gz", files))
-    assert not valid
-    return reasons
+    try:
+        with checked(packed(folder / "p.tar.gz", files)) as found:
+            assert not found.valid
+            reasons = [*found.reasons, *(reason for run in found.runs for reason in run.reasons)]
+            return "\n".join(f"{reason.where}: {reason.text}" for reason in reasons)
+    except AiperfError as error:
+        return f"refused: {error}"
 
 
 def other(value: Any) -> Any:
@@ -169,15 +171,14 @@ def test_a_forger_who_seals_again_is_caught_by_the_journal(
     assert f"{RESULT}: score.ops_per_second is " in refused(better, tmp_path)
 
 
-def test_every_byte_of_a_journal_is_under_its_checksum(files: Contents, tmp_path: Path) -> None:
+def test_a_journal_is_under_its_checksum_and_sealed_again_must_still_be_true(
+    files: Contents, tmp_path: Path
+) -> None:
     data = files[JOURNAL]
     for place in (0, len(data) // 3, len(data) - 2):
         flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         refused({**files, JOURNAL: flipped}, tmp_path)
-
-
-def test_a_journal_that_is_sealed_again_must_still_be_true(files: Contents, tmp_path: Path) -> None:
-    edited = files[JOURNAL].replace(b'"correct":', b'"correct":1', 1)
+    edited = data.replace(b'"correct":', b'"correct":1', 1)
     assert "result.json" in refused(resealed({**files, JOURNAL: edited}), tmp_path)
 
 
@@ -259,3 +260,96 @@ def test_a_signature_says_who_and_holds_everything(short: RunFiles, tmp_path: Pa
     unsigned = {**files, SEAL: canonical({"manifest_sha256": seal["manifest_sha256"]})}
     with checked(packed(tmp_path / "p", unsigned)) as found:
         assert found.signed_by is None
+
+
+ABACUS = """
+["Abacus 9"]
+bf16 = 300
+fp32 = 20.5
+memory_gib = 80
+source = "Abacus 9 data sheet, 2026, table 2"
+"""
+
+
+def test_a_wrong_file_is_one_line(here: Path, comes_to_what_was_read: ComesTo) -> None:
+    path = Path("peaks.toml")
+
+    def read(text: str) -> object:
+        path.write_text(text, encoding="utf-8")
+        return read_peaks(path)
+
+    comes_to_what_was_read("refused_peaks.txt", {"read": read, "ABACUS": ABACUS})
+    with pytest.raises(AiperfError, match=r"^peaks\.toml.*not valid TOML"):
+        read("[")
+
+
+def test_an_added_peak_bounds_the_runs_of_a_list_and_changes_no_claim(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", resized(CIFAR, 0.5), Machine(device="Abacus 9"))
+    package, given = make(tmp_path / "package.tar.gz", run), tmp_path / "peaks.toml"
+    given.write_text(ABACUS.replace("Abacus 9", "abacus-9", 1), encoding="utf-8")
+
+    def judged(**further: object) -> Checked:
+        with checked(package, **further) as submission:  # type: ignore[arg-type]
+            (only,) = submission.runs
+            return only
+
+    before, after = judged(), judged(peaks=read_peaks(given))
+    assert before.reasons == after.reasons == []
+    assert found(before.judged.verdict, "speed").outcome is Outcome.UNKNOWN
+    assert found(after.judged.verdict, "speed").outcome is Outcome.PASSED
+    assert (before.judged.score.mfu, listed("Abacus 9")) == (None, None)
+    assert after.judged.score.mfu is not None
+
+
+NAME = "AMD EPYC 7763 64-Core Processor"
+CORE = f"processor\t: {{0}}\nmodel name\t: {NAME}\nphysical id\t: {{0}}\ncpu cores\t: 64\n"
+CACHED = ("level", "type", "size")
+CACHE = "sys/devices/system/cpu/cpu0/cache/index"
+
+
+# As Linux shows one.
+MACHINE = {
+    "proc/cpuinfo": "\n".join(CORE.format(number) for number in range(2)),
+    "proc/meminfo": "MemTotal:       527806468 kB\nMemFree: 1 kB\n",
+    "etc/os-release": 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
+    "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "3529052\n",
+    **{f"{CACHE}0/{name}": text for name, text in zip(CACHED, ("1", "Data", "32K"))},
+    **{f"{CACHE}3/{name}": text for name, text in zip(CACHED, ("3", "Unified", "32768K"))},
+}
+
+
+def test_a_host_of_the_run_tells_of_itself(
+    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that took no part says nothing, and one that hides everything is no error."""
+    root = tmp_path / "open"
+    for name, text in MACHINE.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    assert from_this_machine(judged.replay, root) == {}
+    monkeypatch.setattr(socket, "gethostname", lambda: "node0002")
+    assert set(from_this_machine(judged.replay, tmp_path)) == {"host_processor_vcpu_count"}
+    found = from_this_machine(judged.replay, root)
+    found.pop("host_processor_vcpu_count")
+    assert found == {
+        "host_processor_model_name": NAME,
+        "host_processors_per_node": "2",
+        "host_processor_core_count": "64",
+        "host_memory_capacity": "503.4 GiB",
+        "operating_system": "Debian GNU/Linux 12 (bookworm)",
+        "host_processor_frequency": "3529 MHz",
+        "host_processor_caches": "L1d 32K, L3 32768K",
+    }
+
+
+def test_the_journal_is_believed_before_the_description_which_is_complete(judged: Judged) -> None:
+    good = described(judged.files)
+    assert contradictions(good, [judged]) == []
+    assert contradictions({**good, "number_of_nodes": "400"}, [judged]) == [
+        "number_of_nodes is '400', the journal says '2'"
+    ]
+    assert largest([judged.replay, judged.replay]) is judged.replay
+    check("system-1", good, "it")
+    for field in ("submitter", "status", "accelerator_model_name"):
+        with pytest.raises(AiperfError, match=field):
+            check("system-1", {**good, field: ""}, "it")

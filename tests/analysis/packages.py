@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -22,6 +23,8 @@ CONTACT = Contact("Example University", "A. Person", "person@example.org")
 CREATED = "2026-05-04T10:00:00+00:00"
 Contents = dict[str, bytes]
 Pages = dict[str, str]
+Record = dict[str, Any]
+"""A line of a journal."""
 
 
 def described(run: RunFiles, **given: str) -> dict[str, str]:
@@ -77,3 +80,24 @@ def resealed(files: Contents, skip: Sequence[str] = ()) -> Contents:
     sealed = canonical(manifest)
     seal = parse(files["seal.json"]) | {"manifest_sha256": sha256(sealed).hexdigest()}
     return {**files, "manifest.json": sealed, "seal.json": canonical(seal)}
+
+
+def records_of(run: RunFiles) -> list[Record]:
+    return [json.loads(line) for line in run.journal.read_text().splitlines()]
+
+
+def rechained(records: list[Record]) -> str:
+    chain, lines = "", []
+    for record in records:
+        text = json.dumps({k: v for k, v in record.items() if k != "chain"}, separators=(",", ":"))
+        chain = sha256((chain + text).encode()).hexdigest()
+        lines.append(f'{text[:-1]},"chain":"{chain}"}}\n')
+    return "".join(lines)
+
+
+def written(records: list[Record], directory: Path) -> RunFiles:
+    """A run whose journal has these lines, with a chain that a forger computed."""
+    files = RunFiles(directory)
+    directory.mkdir(exist_ok=True)
+    files.journal.write_text(rechained(records))
+    return files

@@ -22,7 +22,7 @@ from nas.record import graph_to_json
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
 from tests.aiperf.commands.typed import Typed
-from tests.analysis.submissions.test_hostile import written
+from tests.analysis.packages import written
 from tests.journals import Scene, told, write_run
 
 

@@ -62,11 +62,16 @@ def sampled(
     files: RunFiles, readings: dict[float, dict[str, float]], host: str = "node1", device: str = DEVICE
 ) -> None:
     """Lines of a host at these seconds after START."""
+    lines = (
+        {"wall_seconds": START + at, "devices": [{"id": device, **each}]} for at, each in readings.items()
+    )
+    write(files, host, *map(json.dumps, lines))
+
+
+def write(files: RunFiles, host: str, *lines: str) -> None:
     files.telemetry(host).parent.mkdir(exist_ok=True)
     with files.telemetry(host).open("a") as file:
-        for at, values in readings.items():
-            line = {"wall_seconds": START + at, "devices": [{"id": device, **values}]}
-            file.write(json.dumps(line) + "\n")
+        file.write("\n".join([*lines, ""]))
 
 
 @pytest.mark.parametrize(
@@ -141,16 +146,9 @@ def test_each_leg_of_a_run_has_its_own_count(files: RunFiles) -> None:
     assert read_usage(files, two).joules == pytest.approx(200 * 24)
 
 
-def write(files: RunFiles, host: str, *records: object) -> Path:
-    files.telemetry_directory.mkdir(exist_ok=True)
-    text = "".join((record if isinstance(record, str) else json.dumps(record)) + "\n" for record in records)
-    files.telemetry(host).write_text(text)
-    return files.telemetry(host)
-
-
-def at(seconds: float, **values: object) -> dict[str, object]:
+def at(seconds: float, **values: object) -> str:
     """A line at this many seconds of the span."""
-    return {"wall_seconds": STARTED + RELEASE_SECONDS + seconds, **values}
+    return json.dumps({"wall_seconds": STARTED + RELEASE_SECONDS + seconds, **values})
 
 
 def test_hosts_are_averaged_and_set_side_by_side(copied: RunFiles, judged: Judged) -> None:
@@ -169,9 +167,9 @@ def test_hosts_are_averaged_and_set_side_by_side(copied: RunFiles, judged: Judge
 
 
 def test_what_lies_outside_the_span_and_nonsense_harm_nothing(copied: RunFiles, judged: Judged) -> None:
-    outside = at(-5, x=1.0), at(1e6, x=3.0), {"wall_seconds": "noon", "x": 4.0}, {"x": 5.0}
+    outside = at(-5, x=1.0), at(1e6, x=3.0), '{"wall_seconds": "noon", "x": 4.0}', '{"x": 5.0}'
     nonsense = (
-        *("not json", "[1]", "[" * 50_000, json.dumps(at(4, x=1.0)).replace("{", '{"x":9.0,', 1)),
+        *("not json", "[1]", "[" * 50_000, at(4, x=1.0).replace("{", '{"x":9.0,', 1)),
         *(at(1, x=float("nan")), at(2, x=10**400), at(3, x=True), at(4, **{"<script>": 1.0})),
         at(5, x=7.0, deep={"a": {"b": {"c": {"d": {"e": {"f": 1.0}}}}}}),
     )

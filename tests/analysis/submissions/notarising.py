@@ -29,7 +29,7 @@ class Office:
     """A notary with its key, its record and its clock, which is killed and started again before each pass."""
 
     folder: Path
-    now: float = 0.0
+    now: float = NOON
     public: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,6 @@ import pytest
 
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
-from aiperf.journal.run_files import RunFiles
 from analysis.exports.mllog import mllog_text
 from analysis.exports.result import result
 from analysis.exports.watch import watch_text
@@ -29,21 +28,19 @@ from analysis.submissions.ranking import rank
 from nas.graph import Graph
 from nas.morphisms import DeepenBasic, EnlargeKernel, Morphism, Skip
 from nas.record import RecordError, encode
-from tests.analysis.packages import contents, make, packed, resealed
-from tests.analysis.thefts import rechained
+from tests.analysis.packages import Record, contents, make, packed, rechained, records_of, resealed, written
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 from tests.tables import ComesTo
 
-Line = dict[str, Any]
 WORDS = ("", "x" * 5000, "</script>", "\x00", "é", "2026-13-45", "-1", "0" * 64, "COMPLETE", "LOST")
 INTEGERS = (0, -1, 1, 2**62, -(2**62), 10**6, 7)
 FLOATS = (0.0, -1.0, 1e300, -1e300, 1e-300, 5e-324, 1e12)
 
 
 @pytest.fixture(scope="module")
-def lines(tmp_path_factory: pytest.TempPathFactory) -> list[Line]:
+def lines(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     run = write_run(tmp_path_factory.mktemp("good") / "run", told(Scene(groups=4, minutes=0.05)))
-    return [json.loads(line) for line in run.journal.read_text().splitlines()]
+    return records_of(run)
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -68,7 +65,7 @@ def nonsense(value: Any, rng: random.Random) -> Any:
     return rng.choice(({}, {"a": 1}, None, 0))
 
 
-def spoilt(lines: list[Line], rng: random.Random) -> list[Line]:
+def spoilt(lines: list[Record], rng: random.Random) -> list[Record]:
     found = deepcopy(lines)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
         place, kind = rng.randrange(len(found)), rng.random()
@@ -87,15 +84,7 @@ def spoilt(lines: list[Line], rng: random.Random) -> list[Line]:
     return found
 
 
-def written(lines: list[Line], directory: Path) -> RunFiles:
-    """With a chain that a forger computed."""
-    files = RunFiles(directory)
-    directory.mkdir(exist_ok=True)
-    files.journal.write_text(rechained(lines))
-    return files
-
-
-def tried(seed: int, num: int, lines: list[Line], directory: Path) -> int:
+def tried(seed: int, num: int, lines: list[Record], directory: Path) -> int:
     """How many were refused."""
     rng, refused = random.Random(seed), 0
     for _ in range(num):
@@ -115,13 +104,13 @@ def tried(seed: int, num: int, lines: list[Line], directory: Path) -> int:
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("seed", "num"), [(1, 20), pytest.param(2, 60, marks=pytest.mark.slow)])
-def test_nonsense_is_refused_or_shown(seed: int, num: int, lines: list[Line], tmp_path: Path) -> None:
+def test_nonsense_is_refused_or_shown(seed: int, num: int, lines: list[Record], tmp_path: Path) -> None:
     """A chain that is computed again is the writer's: some of it is taken for a run."""
     assert 0 < tried(seed, num, lines, tmp_path / "run") < num
 
 
 @pytest.mark.slow
-def test_it_can_be_drawn(lines: list[Line], tmp_path: Path) -> None:
+def test_it_can_be_drawn(lines: list[Record], tmp_path: Path) -> None:
     assert tried(7, 8, lines, tmp_path / "run") < 8
 
 
@@ -134,14 +123,13 @@ def test_a_host_may_be_called_anything_and_no_other_file_is_read(host: str, tmp_
     run = write_run(tmp_path / "a" / "run", resized(CIFAR, 0.2), machine)
     (recorded,) = run.telemetry_directory.iterdir()
     recorded.rename(tmp_path / "a" / "elsewhere.jsonl")
-    text = run.journal.read_text().replace('"node0001"', json.dumps(host))
-    judged = examine(written([json.loads(line) for line in text.splitlines()], run.directory))
+    run.journal.write_text(run.journal.read_text().replace('"node0001"', json.dumps(host)))
+    judged = examine(written(records_of(run), run.directory))
     assert judged.verdict.valid
     assert result(judged)["energy"]["unknown_because"].startswith("no power of ")
     report_html(judged)
 
 
-Record = dict[str, Any]
 Theft = Callable[[list[Record]], None]
 BILLIONS = 2**31 - 1
 MOST_NODES = 1_000_000

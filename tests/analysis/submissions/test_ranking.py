@@ -24,7 +24,7 @@ from analysis.submissions.ranking_page import index_html, listing_csv
 from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from tests.analysis.packages import Pages, changed, contents, make, packed, ranked, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
-from tests.analysis.thefts import OWNER, Bench
+from tests.analysis.submissions.test_thefts import OWNER, Bench
 from tests.journals import CIFAR, STARTED, Machine, resized, write_run
 
 NOTHING = measured(Replay())

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,61 +135,20 @@ MINE = {"job": replace(JOB, directory="my runs/a"), "RUN": "exit 75", "STILL_RUN
 ARRAY = {"job": replace(JOB, repeat=3), "SLURM_ARRAY_JOB_ID": "5"}
 MODULES = replace(SITE, modules=("gcc/13", "openmpi"))
 NO_PROGRAM = replace(SITE, container=Container("x.sif", command="no-such-command"))
-ENDS: Mapping[str, dict[str, Any]] = {
-    "tested": {},
-    "pretended as requested": {"job": replace(JOB, options=("--pretend", "h100")), "RUN": SIMULATED},
-    "pretended in one word": {
-        "job": replace(JOB, options=("--pretend=h100",)),
-        "RUN": SIMULATED,
-    },
-    "simulated": {"RUN": SIMULATED},
-    "srun ends well as Slurm takes the host away": {"RUN": 'last \'{"type":"Beat"}\''},
-    "stopped": {"RUN": f"last '{TERMINATED}'; exit 75"},
-    "not taken back by Slurm": {"RUN": "exit 75", "REQUEUE": "1"},
-    "back twenty times": {"RUN": "exit 75", "SLURM_RESTART_COUNT": "20"},
-    # Slurm would take a job back that was cancelled.
-    "cancelled": {"RUN": "exit 75", "STILL_RUNNING": "17"},
-    # As after `scontrol requeue`, or for a job of a higher priority.
-    "queued by Slurm": {**MINE, "RESTARTS": "1"},
-    "queued by Slurm before": {**MINE, "SLURM_RESTART_COUNT": "2", "RESTARTS": "2"},
-    # $PPID of the stand-in is the script's: srun becomes the program.
-    "warned while doctor looks": {"DOCTOR": "kill -USR1 $PPID; exit 1"},
-    "failed by doctor": {"DOCTOR": "exit 1"},
-    "warned": {"RUN": "trap 'exit 75' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"},
-    "warned before Python handles it": {"RUN": "kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"},
-    "warned, and the launcher returns the bare signal": {
-        "RUN": "trap 'exit 10' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"
-    },
-    "killed by a signal without a warning": {"RUN": "kill -USR1 $$"},
-    "warned between two sizes": {
-        "job": Job(2, 1, sizes=(1, 2)),
-        "DOCTOR": "[[ -e runs/aiperf-hpc-7/1 ]] && kill -USR1 $PPID; exit 0",
-    },
-    "first of an array": {**ARRAY, "SLURM_ARRAY_TASK_ID": "1"},
-    "second of an array": {**ARRAY, "SLURM_ARRAY_TASK_ID": "2"},
-    "second of an array, stopped": {**ARRAY, "SLURM_ARRAY_TASK_ID": "2", "RUN": "exit 75", "REQUEUE": "1"},
-    # As Ascend's set_env.sh and activation scripts of conda do.
-    "variables that are not set": {"site": replace(SITE, setup=("export A=/opt/lib:$NEVER_SET",))},
-    "modules that cannot be loaded": {"site": MODULES, "BASH_FUNC_module%%": "() { [[ $1 == purge ]]; }"},
-    "modules": {"site": MODULES, "BASH_FUNC_module%%": '() { echo "module $*" >>"$LOG"; }'},
-    "no devices": {"drop": ["SLURM_GPUS_PER_NODE"]},
-    "no program": {"site": NO_PROGRAM},
-    "few cores": {"SLURM_JOB_CPUS_PER_NODE": "2(x2)"},
-}
 
 
-def ending(name: str, machine: Machine) -> str:
-    ran = machine.run(**ENDS[name])
-    asked = [" ".join(line.split()[:2]) for line in machine.asked]
-    done = [line for line in asked if line.startswith(("aiperf-hpc", "requeue", "module"))]
-    shown = re.sub(r"^.*slurm_script: line \d+: ", "", ran.stdout + ran.stderr, flags=re.MULTILINE)
-    return "\n".join([f"# {name}", f"exit code {ran.returncode}", *done, shown, ""])
-
-
-def test_how_a_job_ends(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
+def test_how_a_job_ends(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
     """Its exit code, what it does, and what it prints."""
-    ends = [ending(name, made(tmp_path / str(number))) for number, name in enumerate(ENDS)]
-    as_it_was_read("".join(ends), "ends.txt")
+
+    def ending(**given: Any) -> tuple[int, list[str], list[str]]:
+        machine = made(Path(tempfile.mkdtemp(dir=tmp_path)))
+        ran = machine.run(**given)
+        asked = [" ".join(line.split()[:2]) for line in machine.asked]
+        done = [line for line in asked if line.startswith(("aiperf-hpc", "requeue", "module"))]
+        shown = re.sub(r"^.*slurm_script: line \d+: ", "", ran.stdout + ran.stderr, flags=re.MULTILINE)
+        return ran.returncode, done, shown.splitlines()
+
+    comes_to_what_was_read("ends.txt", {**globals(), "ending": ending})
 
 
 @pytest.mark.parametrize("reason", ["terminated", f"error: {StoppedEarly('terminated')}"])

@@ -17,7 +17,7 @@ from aiperf.profiling.work import TRACE, ProfileWork
 from aiperf.ranks.process import WAITING
 from aiperf.wire.profile_records import Recorded
 from tests.aiperf.commands.typed import Typed
-from tests.analysis.readings.recorded_step import RECORDED
+from tests.analysis.readings.test_profile import RECORDED
 from tests.journals import Scene, told, write_run
 
 SEED = ("profile", "--seed", "residual-4-8-16")

@@ -61,31 +61,24 @@ def test_its_epochs_are_passes_over_the_training_images(
 ) -> None:
     """The blocks of one trial: each ends where its evaluation begins, and begins where the last one ended."""
     attempt = next(a for a in imagenet.replay.attempts if len(a.validations) > 3)
-    own = [r for r in records if r["metadata"].get("trial") == attempt.trial.number]
-    own = [r for r in own if r["metadata"].get("attempt") == attempt.number]
-    segments = [closed.segment for closed in attempt.validations]
-    seconds = [r["time_ms"] / 1000 for r in own]
-    assert [r["key"] for r in own[: 5 * len(segments)]] == [
-        "block_start",
-        "block_stop",
-        "eval_start",
-        "eval_accuracy",
-        "eval_stop",
-    ] * len(segments)
+    place = attempt.trial.number, attempt.number
+    own = [r for r in records if (r["metadata"].get("trial"), r["metadata"].get("attempt")) == place]
     done = 0
-    for index, segment in enumerate(segments):
-        block, end, evaluated, accuracy, stop = (own[5 * index + n] for n in range(5))
-        assert block["metadata"]["first_epoch_num"] == 1 + done / TRAINING
-        assert block["metadata"]["epoch_count"] == segment.train_examples / TRAINING
-        assert end["metadata"] == block["metadata"]
+    for index, closed in enumerate(attempt.validations):
+        segment, part = closed.segment, own[5 * index : 5 * index + 5]
+        keys = ["block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop"]
+        assert [r["key"] for r in part] == keys
+        block, evaluated = part[0]["metadata"], part[2]["metadata"]
+        assert [r["metadata"] for r in part] == [block] * 2 + [evaluated] * 3
+        assert block["first_epoch_num"] == 1 + done / TRAINING
+        assert block["epoch_count"] == segment.train_examples / TRAINING
         done += segment.train_examples
-        assert evaluated["metadata"] == accuracy["metadata"] == stop["metadata"]
-        assert accuracy["metadata"]["epoch_num"] == done / TRAINING
-        assert accuracy["value"] == pytest.approx(1 - segment.error)
-        of_segment = seconds[5 * index : 5 * index + 5]
-        assert of_segment[4] - of_segment[2] == pytest.approx(segment.validate_seconds, abs=0.002)
-        assert of_segment[1] == of_segment[2]
-        assert of_segment == sorted(of_segment)
+        assert evaluated["epoch_num"] == done / TRAINING
+        assert part[3]["value"] == pytest.approx(1 - segment.error)
+        seconds = [r["time_ms"] / 1000 for r in part]
+        assert seconds[4] - seconds[2] == pytest.approx(segment.validate_seconds, abs=0.002)
+        assert seconds[1] == seconds[2]
+        assert seconds == sorted(seconds)
 
 
 def refusal(run: Judged) -> str:

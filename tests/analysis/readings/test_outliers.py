@@ -1,5 +1,5 @@
-"""Who is slow: found among ranks by equal work, among groups by comparable work, and nobody else; and the
-time that a run lost because its machine's speed changed, from the steps of its networks."""
+"""Who is slow: found among ranks by equal work, among groups by comparable work, and nobody else; where the
+time went, and that lost because a machine's speed changed, by the steps of its networks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiperf.journal.events import CeilingMeasured, Origin, Stepped
+from aiperf.journal.events import CeilingMeasured, GroupLost, LegEnded, Origin, Stepped
 from aiperf.journal.replay import Replay
+from aiperf.score.credit import credit
 from aiperf.wire.reports import Ceiling, Fallback, Rate
+from aiperf.wire.trial import State
 from analysis.readings.devices import slow_text
 from analysis.readings.disturbance import disturbance_text
-from analysis.readings.judgement import read_run
+from analysis.readings.judgement import Judged, read_run
+from analysis.readings.occupancy import PARTS, Occupancy, occupancy
 from analysis.readings.outliers import outliers
 from analysis.readings.robust import below
 from analysis.readings.steadiness import time_lost
 from analysis.readings.usage import DeviceUse, Usage
+from tests.aiperf.score.test_score import HEAD, Script
 from tests.journals import CIFAR, Machine, Scene, of_origin, replayed, resized, told, write_run
 from tests.tables import ComesTo
 
@@ -183,3 +187,58 @@ def test_a_change_of_speed_stands_beside_what_disturbed_the_run() -> None:
         "steps of one network did not take equally long: 31.0 % of their time would have been saved at the "
         "rate of the fastest tenth"
     )
+
+
+def seen(replay: Replay) -> Occupancy:
+    assert replay.faults == []
+    return occupancy(replay, credit(replay))
+
+
+def test_every_second_has_one_place() -> None:
+    """Group 0: 5 s idle, 5 s until its network was ready, 60 s trained, 5 s validated, 25 s to the end.
+    Group 1: at work at once, 20 s not credited as it was lost before it validated, gone for 80 s."""
+    script = Script(deadline=100.0, groups=2).begin(1, group=1).dispatch(0, t=5.0).start(0, 10.0, built=5.0)
+    script.block(1, 20.0, 20.0).add(25.0, GroupLost(1, "silent"))
+    script.block(0, 70.0, 60.0).close(0, 75.0, 5.0).end(0, 75.0).add(100.0, LegEnded("deadline", 100.0))
+    found = seen(script.replay)
+    assert PARTS == ("train", "validate", "prepare", "wait", "lost")
+    assert found.seconds.ravel().tolist() == pytest.approx([60, 5, 5, 30, 0, 0, 0, 0, 0, 100])
+    assert [*found.shares.values()] == pytest.approx([0.3, 0.025, 0.025, 0.15, 0.5])
+    assert [(bar.trial, bar.begin, bar.end, bar.state) for bar in found.bars] == [
+        (1, 0.0, 20.0, State.LOST),
+        (0, 10.0, 75.0, State.COMPLETE),
+    ]
+    assert found.lost == ((1, 20.0, 100.0),)
+
+
+def test_a_network_that_is_ready_early_costs_nothing() -> None:
+    """Prepared beside the trial before: what the gap holds is waiting."""
+    script = Script(deadline=100.0).begin(0).dispatch(1, t=1.0)
+    script.block(0, 40.0, 40.0).close(0, 42.0, 2.0).end(0, 42.0)
+    script.start(1, 45.0, built=4.0).block(1, 90.0, 45.0).close(1, 92.0, 2.0).end(1, 92.0)
+    found = seen(script.add(100.0, LegEnded("deadline", 100.0)).replay)
+    assert found.seconds[0].tolist() == pytest.approx([85, 4, 0, 11, 0])
+
+
+def test_shares_add_up_to_the_span_and_agree_with_the_score(judged: Judged) -> None:
+    """The score's shares hold all work, ours only what was credited: the difference is lost work."""
+    found = occupancy(judged.replay, judged.credit)
+    assert found.seconds.sum(axis=1) == pytest.approx(found.span_of_group, rel=1e-9)
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert (found.seconds >= -1e-9).all()
+    for share in judged.score.shares[:3]:
+        train, validate, _, _, lost = found.seconds[share.group] / found.span_of_group[share.group]
+        assert train + validate + lost == pytest.approx(share.train + share.validate, abs=1e-9)
+
+
+def test_a_run_that_has_not_been_released_has_no_time() -> None:
+    assert seen(replayed(HEAD[:4])).shares == dict.fromkeys(PARTS, 0.0)
+
+
+def test_a_second_leg_follows_without_a_gap() -> None:
+    script = Script(deadline=100.0, groups=2).begin(0).block(0, 40.0, 40.0).close(0, 50.0, 10.0).end(0, 50.0)
+    script.over(60.0, "interrupted")
+    script.leg(1, 40.0).begin(1).block(1, 30.0, 30.0).close(1, 35.0, 5.0).end(1, 35.0)
+    found = seen(script.over(40.0, "deadline"))
+    assert [(bar.begin, bar.end) for bar in found.bars] == [(0.0, 50.0), (60.0, 95.0)]
+    assert found.span_of_group.tolist() == [100.0, 60.0]

@@ -17,7 +17,6 @@ import pytest
 
 from aiperf.errors import AiperfError
 from aiperf.scenarios.detail_log import LogEntry, detail_of, read_entries
-from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.scenario import SCENARIOS
 from aiperf.tasks.images.known_sets import DIGITS
 from aiperf.tasks.images.tally import Classified
@@ -29,6 +28,7 @@ from analysis.submissions.loadgen_logs import (
     refuse_contradictions,
     refuse_other_answers,
 )
+from tests.analysis.exports.test_inference import measured
 from tests.tables import ComesTo
 
 LOGS = Path(__file__).parent / "loadgen"
@@ -69,28 +69,19 @@ def contradiction(files: Files, folder: Path) -> str:
         return str(error)
     real = Log(path, read_entries(LOGS / f"{files.name}.detail.txt"))
     detail = detail_of({key: every[-1].value for key, every in (log if files.read else real).entries.items()})
-    own = detail.latencies
-    measured = Measured(
+    stopwatch = replace(detail.latencies, mean=files.stopwatch * detail.latencies.mean)
+    found = measured(
+        files.name,
         device=files.device,
-        threads=1,
         format="fp32",
-        software={},
         tensor_ops=files.operations,
-        test_seconds=1.0,
-        latency_seconds=1.0,
         detail=detail,
-        stopwatch=replace(own, mean=files.stopwatch * own.mean),
-        span=(0.0, 1.0),
-        device_id="",
-        queries_per_second=None,
-        probes=(),
-        nothing="",
-        accuracy=None,
+        stopwatch=stopwatch,
         processor=files.processor,
     )
     try:
         refuse_contradictions(
-            SCENARIOS[files.name], measured, log, files.summary, LeastWork(files.operations, files.elements)
+            SCENARIOS[files.name], found, log, files.summary, LeastWork(files.operations, files.elements)
         )
     except Contradiction as error:
         return str(error).removeprefix(f"{path}: ")

@@ -22,26 +22,15 @@ from tests.launch.golden import GOLDEN, HERE, SGE, SHIPPED, Golden
 from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
+QSTAT, RUNNING, OPENPBS, TORQUE = (
+    (Path(__file__).parent / "answers" / name).read_text(encoding="utf-8")
+    for name in ("qstat.xml", "qstat_running.xml", "openpbs.txt", "torque.txt")
+)
+"""What schedulers print; the last three with gaps for a beginning, a limit and a task."""
+
 
 def test_all_wait_for_others_but_kubernetes() -> None:
     assert [each.name for each in SCHEDULERS.values() if not each.waits] == ["Kubernetes"]
-
-
-QSTAT = """A notice
-<?xml version='1.0'?>
-<job_info  xmlns:xsd="http://site/schemas/qstat/qstat.xsd">
-  <queue_info>
-    <job_list state="running"><JB_job_number>2</JB_job_number><state>r</state><tasks>1</tasks></job_list>
-    <job_list state="running"><JB_job_number>3</JB_job_number><state>s</state></job_list>
-  </queue_info>
-  <job_info>
-    <job_list state="pending"><JB_job_number>1</JB_job_number><state>hqw</state></job_list>
-    <job_list state="pending"><JB_job_number>2</JB_job_number><state>qw</state><tasks>2-5:1</tasks></job_list>
-    <job_list state="zombie"><JB_job_number>4</JB_job_number><state>z</state></job_list>
-    <job_list state="pending"><state>qw</state></job_list>
-  </job_info>
-</job_info>
-bye"""
 
 
 def test_states(comes_to_what_was_read: ComesTo) -> None:
@@ -112,23 +101,6 @@ def test_slots_of_grid_engine_that_are_not_whole_nodes_end_the_job(comes_to_what
     comes_to_what_was_read("slots.txt", {"given": given})
 
 
-OPENPBS = """Job Id: 7.head
-    Job_Name = bench
-    resources_used.walltime = 00:00:09
-    job_state = R
-    Resource_List.ncpus = 4
-    Resource_List.walltime = {limit}
-    stime = {began}
-    Variable_List = PBS_O_HOME=/home/somebody,PBS_O_LANG=en,
-\tPBS_O_QUEUE=batch
-"""
-TORQUE = """Job Id: 7.head
-    Resource_List.walltime = {limit}
-    start_time = {began}
-    Walltime.Remaining = 1
-"""
-
-
 @pytest.mark.parametrize("job", ["", " ", "\udcff", "7.head", "-5", "9" * 5000])
 @pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 def test_an_odd_job_id_is_shown_and_an_empty_one_is_none(
@@ -139,20 +111,6 @@ def test_an_odd_job_id_is_shown_and_an_empty_one_is_none(
     name = job.strip().replace("\udcff", "\ufffd")
     assert job_name(environment) == (f"{scheduler.name} {name}" if name else "")
     assert job_seconds_left(environment, 0.0) is None
-
-
-RUNNING = """<?xml version='1.0'?>
-<job_info><queue_info>
-  <job_list state="running">
-    <JB_job_number>6</JB_job_number><JAT_start_time>{began}</JAT_start_time>
-    <hard_request name="h_rt" resource_contribution="0.000000">1</hard_request>
-  </job_list>
-  <job_list state="running">
-    <JB_job_number>7</JB_job_number><JAT_start_time>{began}</JAT_start_time>{task}
-    <hard_request name="h_rt" resource_contribution="0.000000">{limit}</hard_request>
-  </job_list>
-</queue_info></job_info>
-"""
 
 
 def test_the_seconds_that_a_job_has_left(

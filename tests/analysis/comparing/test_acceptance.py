@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aiperf.errors import ConfigError
-from aiperf.journal.events import ControlMeasured, Event
+from aiperf.journal.events import ControlMeasured
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.reports import Coupled, Fabric, FabricNode, Rung, TimedAllReduce
 from analysis.comparing.acceptance import (
@@ -59,13 +59,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
 
 def test_a_slow_node_does_not_hide_behind_a_leg_without_a_span(tmp_path: Path) -> None:
     """The test is made in another leg, in which all nodes are equally fast, or none is measured."""
-
-    def slowed(event: Event) -> Event:
-        if not isinstance(event, ControlMeasured) or event.control.rank != 2:
-            return event
-        return within(event, examples_per_second=33.0, seconds=5120 / 33.0)
-
-    lines = [(t, slowed(event)) for t, event in told(Scene(minutes=0.1, epochs=10))]
+    slow = {"examples_per_second": 33.0, "seconds": 5120 / 33.0}
+    slowed = each_line(ControlMeasured, lambda e: within(e, **slow) if e.control.rank == 2 else e)
+    lines = slowed(told(Scene(minutes=0.1, epochs=10)))
     for name, more in {"measured": (one(ControlMeasured),), "not measured": ()}.items():
         run = examine(write_run(tmp_path / name, with_leg_for_the_test(*more)(lines)))
         named = [each for each in accept(Criteria(min_node_control=0.9), [run]).judgements if each.node]

@@ -25,8 +25,9 @@ from analysis.readings.energy import Level
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.progress import falls, node_hours
 from launch.price import Price
+from tests.aiperf.rules.forged import each, said
 from tests.analysis.comparing.test_acceptance import seeded
-from tests.journals import CIFAR, RELEASE_SECONDS, Machine, Scene, Timed, resized, told, within, write_run
+from tests.journals import CIFAR, RELEASE_SECONDS, Machine, Scene, Timed, resized, told, write_run
 from tests.tables import ComesTo
 
 PRICE = Price(12.5, "USD")
@@ -42,11 +43,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
 
 def made(folder: Path, timed: list[Timed], master: str = "", first_leg: int = 0) -> Judged:
     """A run whose master is on this host from this leg on."""
-    lines = [
-        (t, replace(e, host=master) if isinstance(e, LegBegan) and e.index >= first_leg else e)
-        for t, e in timed
-    ]
-    return examine(write_run(folder, lines))
+    sits = each(LegBegan, lambda e: replace(e, host=master) if e.index >= first_leg else e)
+    return examine(write_run(folder, sits(timed)))
 
 
 def the_only(run: Judged, error: float, price: Price | None = None) -> RunCost:
@@ -80,10 +78,7 @@ def test_a_trial_that_failed_leaves_no_network_at_the_error(tmp_path: Path) -> N
     """The same journal twice: the trial with the lowest error ends by itself, then by a failure."""
     whole = made(tmp_path / "whole", told(Scene()))
     best = falls(whole.replay)[-1]
-    failed = [
-        (t, within(e, state=State.FAILED) if isinstance(e, Ended) and e.finished.trial == best.trial else e)
-        for t, e in told(Scene())
-    ]
+    failed = said(Ended, best.trial, state=State.FAILED)(told(Scene()))
     other = falls(made(tmp_path / "failed", failed).replay)
     assert best.trial not in {fall.trial for fall in other}
     assert other[-1].error > best.error

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.errors import AiperfError
-from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, Event, LegEnded, Origin
+from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, LegEnded, Origin
 from aiperf.journal.run_files import RunFiles
 from analysis.comparing.repeatability import (
     FIGURES,
@@ -31,7 +31,8 @@ from analysis.comparing.repeatability import (
 )
 from analysis.comparing.repeatability_text import read_spread, spread_json, spread_text
 from analysis.readings.judgement import Judged, examine
-from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
+from tests.aiperf.rules.forged import Edit, each, said, together
+from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, write_run
 from tests.tables import ComesTo
 
 ONE, TWO = "bf16, 1 thread, fused steps", "bf16, 2 threads, fused steps"
@@ -122,35 +123,18 @@ def test_a_difference_by_chance_follows_students_t(num: int, quantile: float) ->
     assert largest_by_chance(found) == pytest.approx(quantile * sqrt(2) * variation, rel=2e-3)
 
 
-def made(
-    directory: Path,
-    seed: int,
-    change: Callable[[Event], Event] = lambda event: event,
-    format_: str = "bf16",
-    groups: int = 1,
-) -> Judged:
+def made(directory: Path, seed: int, *changes: Edit, format_: str = "bf16", groups: int = 1) -> Judged:
     settings = (("random_seed", seed), ("training.step", "auto"), ("training.format", format_))
     lines = told(Scene(groups=groups, minutes=0.1, epochs=10, changes=settings))
-    return examine(write_run(directory, [(t, change(in_format(event, format_))) for t, event in lines]))
-
-
-def in_format(event: Event, format_: str) -> Event:
-    if isinstance(event, CeilingMeasured):
-        return within(event, format=format_)
-    if isinstance(event, Began):
-        return within(event, chosen="no other engine can be used")
-    return event
+    alone = said(CeilingMeasured, format=format_), said(Began, chosen="no other engine can be used")
+    return examine(write_run(directory, together(*alone, *changes)(lines)))
 
 
 def test_the_journal_says_what_was_chosen_and_at_which_size(
     tmp_path: Path, as_it_was_read: Callable[[str, str], None]
 ) -> None:
-    def slower(event: Event) -> Event:
-        """With another engine, and the control of smaller images."""
-        if isinstance(event, ControlMeasured):
-            return within(event, size=112)
-        return within(event, engine="fused") if isinstance(event, Began) else event
-
+    """The later run has another engine, and the control of smaller images."""
+    slower = together(said(ControlMeasured, size=112), said(Began, engine="fused"))
     later, first = made(tmp_path / "later", 2, slower), made(tmp_path / "first", 1)
     spreads = spread([later, first]), spread([first, made(tmp_path / "again", 3)])
     as_it_was_read("\n".join(map(spread_text, spreads)), "chosen.txt")
@@ -163,11 +147,7 @@ def test_only_whole_runs_of_one_configuration_make_a_spread(tmp_path: Path) -> N
     assert {run.choices[:4] for run in spread([first, format_]).runs} == {"bf16", "fp16"}
     half = examine(write_run(tmp_path / "half", told(SHORT)[:40]))
     assert unfit(half).startswith("INCOMPLETE: the run is in progress, or was killed")
-    cut = made(
-        tmp_path / "cut",
-        2,
-        lambda event: replace(event, reason="interrupted") if isinstance(event, LegEnded) else event,
-    )
+    cut = made(tmp_path / "cut", 2, each(LegEnded, lambda event: replace(event, reason="interrupted")))
     two = made(tmp_path / "two", 2, groups=2)
     other = examine(write_run(tmp_path / "other", resized(CIFAR, 0.1), Machine(groups=1)))
     played = examine(write_run(tmp_path / "played", of_origin(told(SHORT), Origin.SIMULATED)))

@@ -33,7 +33,7 @@ from launch.price import Price
 from nas.layers import Conv2d, Dense, GlobalPool
 from nas.seeds import residual, resnet50
 from nas.text_seeds import gpt2_small_bytes, llama_4x128
-from tests.aiperf.rules.forged import each, one, places, until
+from tests.aiperf.rules.forged import each, one, places, said, until
 from tests.analysis.packages import described
 from tests.journals import Scene, Timed, of_origin, replayed, told, within, write_run
 from tests.nas.graphs import chain
@@ -144,7 +144,7 @@ def test_all_pairs_stand_beside_the_triangle() -> None:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    timed = [(t, within(e, top5=1190) if isinstance(e, events.Tested) else e) for t, e in told(Scene())]
+    timed = said(events.Tested, top5=1190)(told(Scene()))
     return examine(write_run(tmp_path_factory.mktemp("runs") / "simulated", timed))
 
 
@@ -207,11 +207,8 @@ def uncredited(timed: list[Timed]) -> list[str]:
 def late() -> list[Timed]:
     """The last validation of each group ends 2.5 s after the deadline."""
     deadline = one(Released, TIMED).deadline
-    last = {place for place in places(TIMED, Closed) if place > places(TIMED, Closed)[-3]}
-    return [
-        (t, replace(event, end=deadline + 2.5) if place in last and isinstance(event, Closed) else event)
-        for place, (t, event) in enumerate(TIMED)
-    ]
+    last = [TIMED[place][1] for place in places(TIMED, Closed)[-2:]]
+    return each(Closed, lambda e: replace(e, end=deadline + 2.5) if e in last else e)(TIMED)
 
 
 def lost() -> list[Timed]:

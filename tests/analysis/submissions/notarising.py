@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import Ended, Event, LegBegan, LegEnded, NonceGiven, Tested
@@ -18,6 +19,7 @@ from aiperf.journal.spot_checks import chosen_in, ending_of
 from aiperf.run.notarisation import SpotChecks
 from analysis.submissions.notary import Notary
 from analysis.submissions.signature import make_key, signer
+from tests.aiperf.rules.forged import each
 from tests.journals import Timed, within, write_witnesses
 
 NOON = 1_777_896_000.0
@@ -81,14 +83,14 @@ def content(trial: int) -> bytes:
     return f"weights of {trial}".encode()
 
 
-def with_weights(run: Iterable[Timed]) -> list[Timed]:
+def with_weights(run: list[Timed]) -> list[Timed]:
     """A run that kept a file of weights of each trial that ended well."""
-    return [
-        (t, within(event, weights=sha256(content(event.finished.trial)).hexdigest()))
-        if isinstance(event, Ended) and event.finished.kept is not None
-        else (t, event)
-        for t, event in run
-    ]
+
+    def hashed(event: Any) -> Event:
+        weights = sha256(content(event.finished.trial)).hexdigest()
+        return within(event, weights=weights) if event.finished.kept is not None else event
+
+    return each(Ended, hashed)(run)
 
 
 def keep(files: RunFiles, spots: SpotChecks, attempt: Attempt, t: float) -> None:

@@ -30,9 +30,9 @@ from nas.graph import INPUT, Graph, Node
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
 from nas.ops import TENSOR_OPS
 from nas.record import graph_to_json
-from tests import journals
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.inference.kept_run import kept_run
+from tests.aiperf.rules.forged import said
 from tests.house.tree import ROOT
 from tests.journals import IMAGENET, Machine, Scene, told, write_run
 from tests.tables import ComesTo
@@ -140,10 +140,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     plain = write_run(folder / "plain", config, Machine(1, 8, device_ops_per_second=DEVICE_OPS))
     lines = [(line.t, line.event) for line in read_journal(plain.journal)]
     tested = {"tally": recorded.tally, "top5": None}
-    files = journals.write_run(
-        folder / "imagenet",
-        [(t, journals.within(e, **tested) if isinstance(e, events.Tested) else e) for t, e in lines],
-    )
+    files = write_run(folder / "imagenet", said(events.Tested, **tested)(lines))
     run = replay(read_journal(files.journal))
     assert run.tested is not None
     operations = rebuild(run, run.tested.trial).cost.evaluate.price(TENSOR_OPS)
@@ -298,7 +295,7 @@ def test_results_and_descriptions_that_are_no_submission_are_refused(
 def test_other_runs_are_refused_and_options_that_cannot_be(
     export: Callable[..., int], typed: Typed, tmp_path: Path, comes_to_what_was_read: ComesTo
 ) -> None:
-    digits = journals.write_run(tmp_path / "digits", told(Scene())).directory
+    digits = write_run(tmp_path / "digits", told(Scene())).directory
 
     def answer(directory: Path, *words: str) -> tuple[int, str]:
         code = export(directory, *words)

@@ -407,10 +407,6 @@ def linked_run(files: RunFiles, victim: Path) -> None:
     files.directory.symlink_to(moved)
 
 
-def folder_of_answers(files: RunFiles, victim: Path) -> None:
-    files.notary_answers(0).mkdir()
-
-
 @pytest.fixture
 def heard(folders: Iterator[Path]) -> Callable[[Attack], list[str]]:
     """What the notary says of a folder in which its owner has put something. Whatever it is, another run is

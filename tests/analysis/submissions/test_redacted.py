@@ -22,6 +22,7 @@ from analysis.readings.usage import read_usage
 from analysis.submissions.package import published_text
 from analysis.submissions.unpacking import opened_run
 from analysis.submissions.verify import checked
+from tests.aiperf.rules.forged import each, together
 from tests.analysis.packages import contents, make, ranked
 from tests.journals import CIFAR, Machine, Timed, events, record_power, resized, write_hidden, write_run
 from tests.tables import ComesTo
@@ -38,15 +39,13 @@ def lines(name: str, seed: int = 1) -> list[Timed]:
     """A run whose command line, data and losses name a person and a site."""
     data = replace(CIFAR.data, path="/scratch/alice/cifar")
     machine = replace(MACHINE, random_seed=seed)
-    found = []
-    for t, event in events(name, replace(resized(CIFAR, 0.2), data=data), machine):
-        if isinstance(event, LegBegan):
-            command = ("/home/alice/bin/aiperf-hpc", "run", "--token", "sesame", "--minutes", "0.5")
-            event = replace(event, command=command, host="login9")
-        if isinstance(event, GroupLost):
-            event = replace(event, reason="rank 3 on node0: no /home/alice/x; PASSWORD=sesame")
-        found.append((t, event))
-    return found
+    command = ("/home/alice/bin/aiperf-hpc", "run", "--token", "sesame", "--minutes", "0.5")
+    reason = "rank 3 on node0: no /home/alice/x; PASSWORD=sesame"
+    named = together(
+        each(LegBegan, lambda event: replace(event, command=command, host="login9")),
+        each(GroupLost, lambda event: replace(event, reason=reason)),
+    )
+    return named([*events(name, replace(resized(CIFAR, 0.2), data=data), machine)])
 
 
 @pytest.fixture(scope="module")

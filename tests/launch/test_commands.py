@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -217,28 +218,24 @@ def test_the_hash_of_a_study_is_of_its_configuration(run: Launch) -> None:
     assert "for nodes in 1 2 4; do" in Path("scaling-study/weak_scaling.sbatch").read_text()
 
 
-def test_the_same_study_again_submits_nothing_that_goes_on(run: Launch) -> None:
+def test_a_study_goes_on_and_what_is_done_or_damaged_is_told_without_a_scheduler(run: Launch) -> None:
+    """The same study again submits nothing that goes on. A damaged journal is told beside the other sizes. A
+    scheduler is not asked for what is done."""
     words = ("scaling", "--nodes", "1,2", "--submit", *DIGITS)
     printed(run(*words))
+    squeue = Path("bin/squeue").read_text()
     Path("bin/squeue").write_text("#!/bin/sh\nprintf '1 RUNNING\\n2 PENDING\\n'\n")
     output = printed(run(*words))
     assert len(Path("log").read_text().splitlines()) == 3, "two sizes and a table, once"
     assert "nothing is missing; the last job writes the table" in output
-
-
-def test_a_damaged_journal_is_told_beside_the_other_sizes(run: Launch) -> None:
-    printed(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
+    Path("bin/squeue").write_text(squeue)
     journal = Path("scaling-study/nodes-0002/2-nodes/journal.jsonl")
     journal.parent.mkdir()
     journal.write_text("no journal\n")
     lines = run("status", "scaling-study").output.splitlines()
-    assert lines[0].split()[2] == "running"
-    assert lines[1].split()[2] == "failed"
+    assert [line.split()[2] for line in lines[:2]] == ["running", "failed"]
     assert "line 1 is damaged" in lines[1]
-
-
-def test_a_scheduler_is_not_asked_for_what_is_done(run: Launch) -> None:
-    printed(run("scaling", "--nodes", "1,2", "--submit", *DIGITS))
+    shutil.rmtree(journal.parent)
     for nodes in (1, 2):
         write_run(Path(f"scaling-study/nodes-000{nodes}/{nodes}-nodes"), told())
     Path("bin/squeue").write_text("#!/bin/sh\necho 'Invalid job id specified' >&2; exit 1\n")

@@ -34,6 +34,19 @@ SHORT = ("--preset", TINY, "--minutes")
 SHORT_TEXT = ("--preset", TINY_TEXT, "--minutes")
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_of(16, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _idle(cluster: Cluster) -> Iterator[None]:
+    """What a test leaves behind, jobs and lost nodes, is not the next one's."""
+    yield
+    cluster.restore()
+
+
 def finished(job: Job) -> Replay:
     """The run of a job that has ended well."""
     assert job.end() == "COMPLETED", job.output

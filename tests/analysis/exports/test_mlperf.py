@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError, ConfigError
-from aiperf.journal.events import Dispatched, Event, Origin
+from aiperf.journal.events import Dispatched, Origin
 from aiperf.journal.file import read_journal
 from aiperf.tasks.images.known_sets import IMAGENET_1K
 from analysis.exports.mllog import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings import validation
 from analysis.readings.judgement import Judged, examine, glance, read_run
 from tests.aiperf.commands.typed import Typed
+from tests.aiperf.rules.forged import each
 from tests.journals import IMAGENET, Machine, Scene, of_origin, resized, told, write_run
 
 TRAINING = 1_231_167
@@ -140,7 +141,8 @@ def test_a_validation_that_was_kept_is_not_believed(
     machine = Machine(1, 8, device_ops_per_second=2e12)
     honest = examine(write_run(tmp_path / "honest", resized(IMAGENET, 5.0), machine))
     lines = [(line.t, line.event) for line in read_journal(honest.files.journal)]
-    forged = write_run(tmp_path / "forged", [(t, enlarged(event)) for t, event in lines])
+    enlarged = each(Dispatched, lambda e: replace(e, forward=tuple(4 * number for number in e.forward)))
+    forged = write_run(tmp_path / "forged", enlarged(lines))
     monkeypatch.setattr("analysis.readings.judgement.COUNTED_AGAIN", 1)
     assert honest.layers is not None
     validation.save(forged, read_run(forged), honest.verdict.findings, honest.layers)
@@ -148,12 +150,6 @@ def test_a_validation_that_was_kept_is_not_believed(
     words = ["export", "--mllog", "--mlperf", "resnet", "--organization", "E", "--platform", "T", "--status"]
     assert typed(*words, "onprem", forged.directory) == 1
     assert "forged is INVALID" in typed.err
-
-
-def enlarged(event: Event) -> Event:
-    if not isinstance(event, Dispatched):
-        return event
-    return replace(event, forward=tuple(4 * number for number in event.forward))
 
 
 def test_the_command_writes_it(imagenet: Judged, judged: Judged, typed: Typed, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,26 +114,23 @@ def with_an_early_line_edited(files: RunFiles, kept: Path) -> None:
     files.journal.write_text("".join(lines))
 
 
-ELSEWHERE: dict[str, Change] = {
-    **{f"another {name}": other(name) for name in ("chain", "lines", "code_hash", "libraries", "files")},
-    "findings that are none": other("findings"),
-    "a log": with_a_log,
-    "names": lambda files, kept: files.private.write_text("{}"),
-    "a line more": with_a_line_more,
-    "an early line, the last one as it was": with_an_early_line_edited,
-    "a file that others can change": lambda files, kept: kept.chmod(0o666),
-    "a link": lambda files, kept: kept.rename(kept.with_name("x")) and kept.symlink_to("x"),
-    "a file next to the journal": lambda files, kept: kept.rename(files.directory / "validation.json"),
-}
-
-
 @pytest.mark.usefixtures("long")
-@pytest.mark.parametrize("what", ELSEWHERE)
-def test_a_validation_of_anything_else_is_not_taken(copied: RunFiles, judged: Judged, what: str) -> None:
-    kept = keep(copied, judged)
-    assert validation.load(copied, judged.replay) is not None
-    ELSEWHERE[what](copied, kept)
-    assert validation.load(copied, read_run(copied)) is None
+def test_a_validation_of_anything_else_is_not_taken(
+    run: RunFiles,
+    judged: Judged,
+    folders: Iterator[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    def taken(change: Change) -> bool:
+        """Of a run, after it was kept and something was changed."""
+        monkeypatch.setenv("XDG_CACHE_HOME", str(next(folders)))
+        files = RunFiles(shutil.copytree(run.directory, next(folders)))
+        kept = keep(files, replace(judged, files=files))
+        change(files, kept)
+        return validation.load(files, read_run(files)) is not None
+
+    comes_to_what_was_read("kept_validations.txt", {**globals(), "taken": taken})
 
 
 def test_a_verdict_without_the_seed_says_invalid(judged: Judged) -> None:

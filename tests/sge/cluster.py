@@ -39,35 +39,11 @@ mount --bind "$SGE_ROOT/hosts" /etc/hosts
 mount -t tmpfs tmpfs "$SGE_ROOT/tmp"
 exec "$2"
 """
-BOOTSTRAP = """\
-admin_user none
-default_domain none
-ignore_fqdn true
-spooling_method berkeleydb
-spooling_lib libspoolb
-spooling_params {home}/spooldb
-binary_path /usr/sbin
-qmaster_spool_dir {home}/qmaster
-security_mode none
-listener_threads 2
-worker_threads 2
-scheduler_threads 1
-"""
-PARALLEL = f"""\
-pe_name whole
-slots 999
-user_lists NONE
-xuser_lists NONE
-start_proc_args NONE
-stop_proc_args NONE
-allocation_rule {SLOTS}
-control_slaves TRUE
-job_is_first_task FALSE
-urgency_slots min
-accounting_summary FALSE
-qsort_args NONE
-"""
-"""A parallel environment that gives all slots of a node."""
+BOOTSTRAP, PARALLEL = (
+    (Path(__file__).parent / name).read_text(encoding="utf-8")
+    for name in ("bootstrap", "parallel_environment")
+)
+"""Files of Grid Engine with gaps: a master's, and a parallel environment that gives all slots of a node."""
 
 
 @dataclass
@@ -190,7 +166,7 @@ def _configure(made: Cluster, nodes: Sequence[str]) -> None:
     queue |= {"tmpdir": made.home / "tmp", "load_thresholds": "NONE"}
     for option, words in (
         ("-Msconf", changed(made.run("qconf", "-ssconf"), at_once)),
-        ("-Ap", PARALLEL),
+        ("-Ap", PARALLEL.format(slots=SLOTS)),
         ("-Aq", changed(made.run("qconf", "-sq"), queue)),
     ):
         (made.home / "words").write_text(words)

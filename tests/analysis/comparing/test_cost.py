@@ -129,23 +129,12 @@ def test_a_run_that_was_not_tested_has_not_reached_it(tmp_path: Path) -> None:
     assert "Not to be used as results: simulated is " in "".join(cost_text(cost([run], 0.5, None)))
 
 
-def test_epochs_are_those_of_all_networks_until_then(runs: list[Judged]) -> None:
-    found = cost(runs, 0.5, None)
-    epochs = [one.to_error.epochs for one in found.runs if one.to_error]
-    expected = []
-    for run, one in zip(runs, found.runs):
-        lines = [line.event for line in read_journal(run.files.journal)]
-        limit = RELEASE_SECONDS + (one.first.seconds if one.first else 0.0)
-        trained = [e.segment for e in lines if isinstance(e, Closed) and e.end <= limit]
-        expected.append(sum(segment.train_examples for segment in trained) / 45_000)
-    assert epochs == pytest.approx(expected)
-
-
 def test_the_terminal_shows_it(runs: list[Judged], as_it_was_read: Callable[[str, str], None]) -> None:
     """All nodes are paid, and all devices counted: four of 300 W have 72 kJ a minute. Carbon is that of one
     level, by an intensity that was given: 72 kJ are 20 Wh. Of the nodes nobody measured anything, and the
     devices' energy does not stand in. A row has the error of the validation that reached it, or else the
-    lowest, and names the tested network. One seed of five does not reach the error of the last table."""
+    lowest, the epochs of all networks until then, and the tested network. One seed of five does not reach the
+    error of the last table."""
     study = cost([runs[0]], 0.5, PRICE)
     levels = (whole_table(cost([runs[0]], 0.5, None, level, carbon=400.0)) for level in (Level.L0, Level.L1))
     tables = whole_table(study), cost_table(study), *levels, cost_table(cost(runs, 0.5, None, carbon=400.0))

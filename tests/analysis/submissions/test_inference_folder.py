@@ -39,45 +39,17 @@ from tests.tables import ComesTo
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
 
-# What the checker's constants.py of v6.1 requires (mlcommons/inference b66003e): the fields of a system,
-# which of them may be empty, the fields of measurements.json, the size of a truncated log.
-ASKED = (
-    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
-    *("host_memory_capacity", "host_memory_configuration", "host_storage_capacity"),
-    *("host_storage_type", "host_networking", "host_network_card_count", "host_networking_topology"),
-    *("operating_system", "cooling"),
+# What the checker's constants.py of v6.1 requires (mlcommons/inference b66003e): fields of a system that are
+# asked for, that may be empty, and all others; fields of measurements.json; files of a scenario; the size of a
+# truncated log.
+ASKED, MAY_BE_EMPTY, OTHERS, MEASUREMENTS, OF_SCENARIO = (
+    line.partition(": ")[2].split()
+    for line in Path(__file__).with_name("checker_fields.txt").read_text(encoding="utf-8").splitlines()
 )
-MAY_BE_EMPTY = (
-    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
-    *("accelerator_frequency", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
-    *("hw_notes", "sw_notes", "system_type_detail"),
-)
-FIELDS = (
-    *ASKED,
-    *MAY_BE_EMPTY,
-    *("division", "submitter", "status", "system_name", "number_of_nodes", "accelerators_per_node"),
-    *("accelerator_model_name", "accelerator_memory_capacity", "framework", "system_type"),
-    *("other_software_stack", "accelerator_host_interconnect", "accelerator_interconnect"),
-    "accelerator_memory_configuration",
-)
-MEASUREMENTS = (
-    *("input_data_types", "retraining", "starting_weights_filename"),
-    *("weight_data_types", "weight_transformations"),
-)
+FIELDS = (*ASKED, *MAY_BE_EMPTY, *OTHERS)
 TRUNCATED_BYTES = 10 * 1024
 LOADGEN = {"single-stream": "SingleStream", "multi-stream": "MultiStream", "offline": "Offline"}
 SYSTEM, RESULTS = "open/Example_University/systems/Testbed.json", "open/Example_University/results/Testbed"
-OF_SCENARIO = (
-    "accuracy/accuracy.txt",
-    "accuracy/mlperf_log_accuracy.json",
-    "accuracy/mlperf_log_detail.txt",
-    "accuracy/mlperf_log_summary.txt",
-    "measurements.json",
-    "performance/run_1/mlperf_log_detail.txt",
-    "performance/run_1/mlperf_log_summary.txt",
-    "README.md",
-    "user.conf",
-)
 ENTRY = ("--organization", "Example_University", "--platform", "Testbed", "--status", "research")
 
 

@@ -42,9 +42,13 @@ MINUTES = 0.5
 """Length of a run in which each group trains several networks."""
 
 
-def seeded(folder: Path, machine: Machine, seed: int, minutes: float = MINUTES) -> Judged:
+def run_of(folder: Path, name: str, machine: Machine, seed: int = 1, minutes: float = MINUTES) -> Judged:
     config = replace(resized(CIFAR, minutes), random_seed=seed)
-    return examine(write_run(folder / f"seed-{seed}", config, replace(machine, random_seed=seed)))
+    return examine(write_run(folder / name, config, replace(machine, random_seed=seed)))
+
+
+def seeded(folder: Path, machine: Machine, seed: int, minutes: float = MINUTES) -> Judged:
+    return run_of(folder, f"seed-{seed}", machine, seed, minutes)
 
 
 def study(folder: Path, machine: Machine, minutes: float = MINUTES) -> list[Judged]:
@@ -87,20 +91,14 @@ SAVING = {rank: {"governor": "powersave", "NCCL_ALGO": "Ring"} for rank in range
 MACHINE = replace(GOOD, settings=QUICK)
 
 
-def run_of(folder: Path, name: str, machine: Machine, minutes: float = MINUTES) -> Judged:
-    """With the day as its random seed."""
-    config = replace(resized(CIFAR, minutes), random_seed=1 + machine.days)
-    return examine(write_run(folder / name, config, replace(machine, random_seed=1 + machine.days)))
-
-
 @pytest.fixture(scope="module")
 def days(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
     """Four days of one machine; on the last it is slower, and its governor is another."""
     folder = tmp_path_factory.mktemp("days")
     slower = replace(MACHINE, days=3, settings=SAVING, device_ops_per_second=0.8 * GOOD.device_ops_per_second)
     return [
-        *(run_of(folder, f"day-{day}", replace(MACHINE, days=day)) for day in range(3)),
-        run_of(folder, "day-3", slower),
+        *(run_of(folder, f"day-{day}", replace(MACHINE, days=day), 1 + day) for day in range(3)),
+        run_of(folder, "day-3", slower, 4),
     ]
 
 

@@ -52,20 +52,17 @@ def the_only(run: Judged, error: float, price: Price | None = None) -> RunCost:
     return one
 
 
-def by_lines(run: Judged) -> list[tuple[float, float]]:
-    """Times and errors of all validations, from the lines alone."""
-    lines = [line.event for line in read_journal(run.files.journal)]
-    ended = {e.finished.trial for e in lines if isinstance(e, Ended) and e.finished.state is not State.FAILED}
-    return sorted(
-        (event.end - RELEASE_SECONDS, event.segment.tally.error)
-        for event in lines
-        if isinstance(event, Closed) and event.segment.trial in ended
-    )
-
-
 def test_the_first_validation_at_the_error_is_its_time(runs: list[Judged]) -> None:
+    """Times and errors of all validations are read from the lines alone."""
     for run in runs:
-        seen = by_lines(run)
+        lines = [line.event for line in read_journal(run.files.journal)]
+        ends = [event.finished for event in lines if isinstance(event, Ended)]
+        ended = {end.trial for end in ends if end.state is not State.FAILED}
+        seen = sorted(
+            (event.end - RELEASE_SECONDS, event.segment.tally.error)
+            for event in lines
+            if isinstance(event, Closed) and event.segment.trial in ended
+        )
         lowest = min(error for _, error in seen)
         for error in (0.9, 0.5, lowest, lowest * 0.999):
             first = next((time for time, found in seen if found <= error), None)

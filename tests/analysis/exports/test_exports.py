@@ -147,7 +147,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
 
 def test_the_entry_whole(digits: Judged, tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
-    """The first row at an accuracy is the time to it, as DAWNBench reads it, with the epochs of all networks."""
+    """The first row at an accuracy is the time to it, as DAWNBench reads it; epochs are of all networks."""
     assert digits.replay.tested is not None
     entry = dawnbench(digits, "Example Site", "you@example.org", Price(2.0, "USD"))
     record, table = write_entry(entry, tmp_path / "new")

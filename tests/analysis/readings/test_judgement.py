@@ -123,7 +123,7 @@ def test_a_validation_of_anything_else_is_not_taken(
     comes_to_what_was_read: ComesTo,
 ) -> None:
     def taken(change: Change) -> bool:
-        """Of a run, after it was kept and something was changed."""
+        """Whether what is kept of a run is taken after a change."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(next(folders)))
         files = RunFiles(shutil.copytree(run.directory, next(folders)))
         kept = keep(files, replace(judged, files=files))

@@ -40,8 +40,8 @@ from tests.tables import ComesTo
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
 
 # What the checker's constants.py of v6.1 requires (mlcommons/inference b66003e): fields of a system that are
-# asked for, that may be empty, and all others; fields of measurements.json; files of a scenario; the size of a
-# truncated log.
+# asked for, that may be empty, and all others; fields of measurements.json; files of a scenario; the size of
+# a truncated log.
 ASKED, MAY_BE_EMPTY, OTHERS, MEASUREMENTS, OF_SCENARIO = (
     line.partition(": ")[2].split()
     for line in Path(__file__).with_name("checker_fields.txt").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,5 @@
-"""Every link between the documents leads somewhere: to a file, and to a heading in it."""
+"""Every link between the documents leads somewhere: to a file, and to a heading in it; and the README shows
+the packages as they are, each with a clause."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.tree import ROOT, expect_none, files
+from tests.house.readme import faults, shown
+from tests.house.tree import ROOT, expect_none, files, tracked
+from tests.tables import ComesTo
 
 FOLDERS = ("aiperf", "nas", "launch", "analysis", "benchmarks", "tests", "docs", "slurm")
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
@@ -79,3 +82,24 @@ def test_every_document_can_be_reached_from_the_front_door() -> None:
         waiting += [(document.parent / link.partition("#")[0]).resolve() for link in links if ".md" in link]
     documents = {ROOT / path for path in files() if path.endswith(".md")}
     expect_none(f"{path}: no document links to it" for path in documents - reached)
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REAL = ["a/__init__.py", "a/b/__init__.py", "a/b/c.py", "a/d/e.py", "f/g/h.py", "i.py", ".ci/run"]
+
+
+def page(tree: str) -> str:
+    return f"# Title\n\n## The tree\n\nWords.\n\n```\n{tree}```\n\n## More\n\n```\ncode\n```\n"
+
+
+def test_the_readme_shows_the_real_tree() -> None:
+    expect_none(faults(shown(README), tracked()))
+
+
+def test_every_entry_has_a_clause() -> None:
+    expect_none(f"{path}: no clause" for path, clause in shown(README).items() if not clause)
+
+
+def test_a_difference_is_found(comes_to_what_was_read: ComesTo) -> None:
+    names = {"faults": faults, "shown": shown, "page": page, "REAL": REAL}
+    comes_to_what_was_read("planted_folders.txt", names)

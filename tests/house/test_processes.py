@@ -76,12 +76,8 @@ def as_made(folder: Path, limit: int, *options: str, **files: str) -> subprocess
         capture_output=True,
         text=True,
         timeout=SECONDS,
-        preexec_fn=_ignore_interrupts,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def outcomes(folder: Path) -> dict[str, list[str]]:

@@ -113,14 +113,10 @@ def test_of_many_some_are_drawn_and_all_are_counted(monkeypatch: pytest.MonkeyPa
     assert picture.says.startswith("100 of 100 validated trials reached an error of 50.00 %, after 1 epoch, ")
 
 
-def dot(number: int, operations: int, error: float) -> Dot:
-    row: Any = SimpleNamespace(number=number)
-    return Dot(operations, error, row)
-
-
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([0.0, 0.1, 0.2, 0.3])), max_size=12))
 def test_no_other_trial_beats_one_of_the_front(places: list[tuple[int, float]]) -> None:
-    found = [dot(number, *place) for number, place in enumerate(places)]
+    numbered: list[Any] = [SimpleNamespace(number=number) for number in range(len(places))]
+    found = [Dot(*place, row) for place, row in zip(places, numbered)]
 
     def beaten(one: Dot) -> bool:
         place, own = (one.operations, one.error), one.row.number

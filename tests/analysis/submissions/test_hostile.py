@@ -137,15 +137,11 @@ MOST_NODES = 1_000_000
 SEED_CONV, STAGE = "stem.conv", "stage3.block1.relu"
 
 
-def of_kind(records: list[Record], kind: str) -> list[Record]:
-    return [record for record in records if record["type"] == kind]
-
-
 def with_morphisms(*morphisms: Morphism, trials: int = 1) -> Theft:
     """These morphisms, each with its own seed, are said to have made the last trials."""
 
     def theft(records: list[Record]) -> None:
-        for record in of_kind(records, "Dispatched")[-trials:]:
+        for record in [record for record in records if record["type"] == "Dispatched"][-trials:]:
             record["trial"]["morphisms"] = [encode(morphism) for morphism in morphisms]
 
     return theft

@@ -1,11 +1,15 @@
-"""Every text of a journal is hidden, or is known to identify nobody."""
+"""Names and texts that identify: each of a journal is hidden, or is known to identify nobody."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from hashlib import sha256
+from hmac import HMAC
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -15,11 +19,23 @@ from aiperf.errors import JournalError
 from aiperf.journal.events import Event, GroupLost, LegBegan, LegEnded, Opened, RankReady
 from aiperf.journal.file import read_journal
 from aiperf.journal.hidden import FIELDS, LINES
-from aiperf.journal.names import fingerprint
+from aiperf.journal.hidden_text import TextHider, learn_this_process
+from aiperf.journal.names import (
+    TOKEN,
+    Names,
+    PrivateFile,
+    commitment,
+    differ,
+    fingerprint,
+    hidden,
+    is_hidden,
+    new_salt,
+)
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.writer import JournalWriter
 from tests.aiperf.rules.forged import one
 from tests.journals import READY, Scene, told
+from tests.tables import ComesTo
 
 SALT = "5a" * 32
 OPENED = replace(one(Opened, told(Scene(minutes=0, max_trials=1))), salt_sha256=fingerprint(SALT))
@@ -140,3 +156,145 @@ def test_files_are_named_as_the_journal_names_their_host(tmp_path: Path) -> None
     files.private.write_text('{"salt":"another"}\n')
     shown = [files.witness(host, 1).name for host in ("node1", began["host"])]
     assert shown == ["node1.rank1.steps.jsonl", name]
+
+
+# Commitments and the private file: equal values are alike, and a file that does not fit shows nothing
+
+
+NODE, LOGIN = (str(commitment(SALT, "host", host)) for host in ("node1", "login1"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The private file of a run on two hosts, with the process of one."""
+    path = tmp_path / "private.jsonl"
+    file = PrivateFile.begin(path, SALT)
+    for kind, value in (("host", "node1"), ("host", "login1"), ("host", "node1"), ("process", 31)):
+        file.commit(kind, value)
+    file.close()
+    return path
+
+
+def test_a_commitment_is_an_hmac_of_kind_and_value_with_the_salt() -> None:
+    host, process = (
+        HMAC(SALT.encode(), text, sha256).hexdigest()[:12] for text in (b"host\0node1", b"process\x0031")
+    )
+    assert (NODE, commitment(SALT, "process", 31)) == (f"host-{host}", int(process, 16))
+    assert len({NODE, LOGIN, commitment(SALT, "user", "node1"), commitment("5b" * 32, "host", "node1")}) == 4
+    assert [hidden(SALT, "host", host) for host in ("node1", NODE)] == [NODE, NODE]
+    assert hidden("", "host", "a") == "a"
+    assert len(new_salt()) == 64
+    assert new_salt() != new_salt()
+
+
+def test_the_private_file_is_for_its_owner_and_has_each_value_once(path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    values = [("host", "node1"), ("host", "login1"), ("process", 31)]
+    assert lines == [{"salt": SALT}, *({"kind": kind, "value": value} for kind, value in values)]
+
+
+def test_a_run_that_goes_on_adds_to_it_after_a_torn_line(path: Path) -> None:
+    with path.open("a") as file:
+        file.write('{"kind": "ho')
+    going_on = PrivateFile.resume(path, fingerprint(SALT))
+    assert list(going_on.known()) == [("host", "node1"), ("host", "login1")]
+    assert going_on.commit("host", "node1") == NODE
+    reader = Names.at(path, fingerprint(SALT))
+    late = str(going_on.commit("host", "node2"))
+    assert reader.text(f"{NODE} and {late}, {LOGIN}!") == "node1 and node2, login1!"  # it reads on
+    going_on.close()
+
+
+def test_without_its_private_file_a_run_is_not_continued(path: Path) -> None:
+    for change in (lambda: path.write_text('{"salt": "other"}\n'), path.unlink):
+        change()
+        with pytest.raises(JournalError, match=r"l is missing, cannot be read or belongs to another run"):
+            PrivateFile.resume(path, fingerprint(SALT))
+
+
+def replaced(old: str, new: str) -> Callable[[bytes], bytes]:
+    return lambda raw: raw.replace(old.encode(), new.encode())
+
+
+def test_a_file_that_does_not_fit_shows_the_commitments(
+    path: Path, capsys: pytest.CaptureFixture[str], comes_to_what_was_read: ComesTo
+) -> None:
+    folders = (path.parent / f"run-{number}" for number in count())
+
+    def shown(change: Callable[[bytes], bytes]) -> tuple[str, str]:
+        """The names of the hosts, and what is said of the file."""
+        (run := next(folders)).mkdir()
+        changed = run / path.name
+        changed.write_bytes(change(path.read_bytes()))
+        names = Names.at(changed, fingerprint(SALT)).text(f"{NODE} {LOGIN}")
+        said = capsys.readouterr().err.replace(run.name, "run")
+        return names.replace(NODE, "NODE").replace(LOGIN, "LOGIN"), said
+
+    comes_to_what_was_read("private_files.txt", {**globals(), "shown": shown})
+
+
+def test_a_hidden_name_of_another_run_may_be_the_same(comes_to_what_was_read: ComesTo) -> None:
+    assert is_hidden(NODE)
+    comes_to_what_was_read("differ.txt", {"differ": differ, "NODE": NODE, "LOGIN": LOGIN})
+
+
+# In texts and command lines
+
+
+LEARNT = {
+    "node017.site.org": "host",
+    "jupiter": "host",
+    "alice": "user",
+    "/scratch/my data": "path",
+    "4711": "job",
+    "out": "path",
+    "root": "user",
+}
+
+
+class Hidden:
+    """A hider whose commitments can be read: they are shown as "{kind:value}"."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.hider = TextHider(self._commit)
+        for name, kind in LEARNT.items():
+            self.hider.learn(kind, name)
+
+    def _commit(self, kind: str, value: str) -> str:
+        token = f"{kind}-{len(self.values):012x}"
+        self.values[token] = f"{{{kind}:{value}}}"
+        return token
+
+    def shown(self, hidden: str) -> str:
+        return TOKEN.sub(lambda found: self.values[found[0]], hidden)
+
+    def text(self, text: str) -> str:
+        return self.shown(self.hider.text(text))
+
+
+@pytest.fixture
+def hider() -> Hidden:
+    return Hidden()
+
+
+def test_what_identifies_is_hidden_and_other_text_stays(
+    hider: Hidden, comes_to_what_was_read: ComesTo
+) -> None:
+    """A folder's name has names between other words; of a command the options, numbers and names stay."""
+
+    def command(line: str) -> str:
+        return " ".join(map(hider.shown, hider.hider.command(tuple(line.split()))))
+
+    def folder(name: str) -> str:
+        return hider.shown(hider.hider.folder(name))
+
+    names = {"hidden": hider.text, "stays": lambda text: hider.text(text) == text}
+    comes_to_what_was_read("hidden_texts.txt", {**names, "command": command, "folder": folder})
+
+
+def test_who_runs_a_process_and_where_is_known(hider: Hidden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.uname", lambda: type("Uname", (), {"nodename": "login3"}))
+    learn_this_process(hider.hider, {"USER": "carol", "HOME": "/home/carol"})
+    assert hider.text("carol at login12") == "{user:carol} at {host:login12}"

@@ -1,15 +1,21 @@
-"""What a run is, as its lines tell it."""
+"""What a run is, as its lines tell it; what a long one is held in, its axis of time, and its mark."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aiperf.errors import AiperfError
 from aiperf.journal import events
-from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
-from aiperf.journal.events import Beat, Event, GroupLost
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Leg
+from aiperf.journal.axis import SpanAxis
+from aiperf.journal.columns import Digests
+from aiperf.journal.events import Beat, Event, GroupLost, LegBegan, LegEnded, Origin
+from aiperf.journal.mark import mark_of, marked, refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire import messages, trial
@@ -164,3 +170,80 @@ def test_a_rank_that_came_again_is_one_device_by_its_last_word_and_its_first() -
     assert [device.pid for device in run.leg.devices.values()] == [2]
     assert [device.pid for device in run.leg.first_devices.values()] == [1]
     assert run.devices == run.leg.devices
+
+
+# Columns
+
+
+DIGEST = "0f" * 32
+TEXTS = ["", DIGEST, DIGEST.upper(), "0" * 64, " " * 64, f"{DIGEST[:-2]} f", "é" * 64, "x", f"{DIGEST} "]
+"""A digest, and what is nearly one: a journal may have any text in its place."""
+
+
+def test_texts_in_the_place_of_digests_are_given_back_as_they_are() -> None:
+    held = Digests()
+    for text in TEXTS:
+        held.append(text)
+    assert list(held) == TEXTS
+    assert held.known.tolist() == [text != "" for text in TEXTS]
+    with pytest.raises(IndexError):
+        held[len(TEXTS)]
+
+
+def test_a_text_can_be_written_over_by_any_other() -> None:
+    held = Digests()
+    held.append("")
+    for text in (*TEXTS, *TEXTS[::-1]):
+        held[0] = text
+        assert list(held) == [text]
+        assert held.known.tolist() == [text != ""]
+
+
+def test_digests_take_a_third_of_the_memory_of_texts() -> None:
+    """And nothing else is held for them."""
+    held = Digests()
+    for _ in range(1000):
+        held.append(DIGEST)
+    assert (len(held._packed), held._others) == (32_000, {})
+
+
+# The axis of time
+
+
+def leg(index: int, released: float, end: float) -> Leg:
+    began = LegBegan(index, "2026-01-01T00:00:00+00:00", (), ((1,),))
+    return Leg(index, began, released=released, ended=LegEnded("deadline", end))
+
+
+@pytest.mark.parametrize("legs", [0, 1, 2, 3])
+def test_a_column_of_times_is_converted_as_each_of_them_is(legs: int) -> None:
+    """Legs of 5, 7 and 9 s follow each other; a run that has just begun has none. Times before and after a
+    leg are clipped to its part."""
+    found = [leg(index, 10.0 * index, 10.0 * index + 5 + 2 * index) for index in range(legs)]
+    axis = SpanAxis(found)
+    places, times = np.repeat(np.arange(legs), 4), np.tile([-3.0, 11.0, 22.5, 99.0], legs)
+    wanted = [axis.at(found[place], time) for place, time in zip(places, times)]
+    assert axis.of(places, times).tolist() == wanted
+    assert wanted[:1] + wanted[-1:] == ([0.0, [5.0, 12.0, 21.0][legs - 1]] if legs else [])
+
+
+# The words that mark what was not measured
+
+
+UNMEASURED = [origin for origin in Origin if origin is not Origin.MEASURED]
+
+
+@pytest.mark.parametrize("origin", UNMEASURED)
+def test_every_origin_but_one_has_a_mark(origin: Origin) -> None:
+    mark = mark_of(origin)
+    assert mark is not None
+    assert marked("sustained OPS", mark) == f"sustained OPS, {origin.value}"
+    assert mark.line.startswith(f"{origin.value.upper()}: no network was trained")
+    with pytest.raises(AiperfError, match=f"^x cannot be sold: the run is {origin.value}: no network"):
+        refuse_marked(origin, Path("x"), "be sold")
+
+
+def test_what_was_measured_has_none() -> None:
+    assert mark_of(Origin.MEASURED) is None
+    assert marked("sustained OPS", None) == "sustained OPS"
+    refuse_marked(Origin.MEASURED, Path("x"), "be sold")

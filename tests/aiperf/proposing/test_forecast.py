@@ -1,16 +1,99 @@
-"""The arithmetic of `run --dry-run`, by hand."""
+"""What a run and its training take, by hand: memory besides the passes, and the sums of `run --dry-run`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import pytest
 
 from aiperf.config import with_overrides
 from aiperf.proposing.forecast import forecast
+from aiperf.proposing.hyper import Memory, configured_point
+from aiperf.proposing.memory_model import step_parts, training_bytes
+from nas.layers import Layer, MissingReading, ReLU
+from nas.matrices import hidden_matrices
+from nas.memory import step_memory
 from nas.ops import OPS
-from nas.seeds import residual
+from nas.seeds import residual, resnet50
+from nas.text_seeds import llama_1x64
 from tests.aiperf.presets import resolved_preset
+
+TRAINING = replace(resolved_preset("digits").training, format="fp32", batch_size=50)
+
+
+def test_terms_by_hand() -> None:
+    seed = residual()
+    parts = step_parts(seed, TRAINING, 50, 1)
+    weights = 4 * 5142
+    statistics = 4 * sum(2 * shape[0] for name, shape in seed.weights.items() if name.endswith("bn.weight"))
+    assert (parts["weights"], parts["gradients"], parts["optimizer_state"]) == (weights,) * 3
+    assert parts["statistics"] == statistics
+    assert parts["examples"] == 50 * (4 * 32 * 32 + 8)
+    # Half of what the layers put out is written over what they read, and the backward pass needs the rest.
+    assert 0.4 < parts["activations"] / (50 * 4 * seed.num_activations) < 0.7
+    assert "onednn" not in parts
+    best = 2 * weights + statistics
+    assert training_bytes(seed, TRAINING, 50, 1) == sum(parts.values()) + best
+
+
+def test_memory_is_unknown_where_a_layer_does_not_state_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no larger batch is tried, and the plan of a run says so."""
+    seed, twice = residual(), replace(configured_point(TRAINING), batch=2.0)
+    assert Memory().bounded(twice, seed, TRAINING, 1, 1e12).batch == 2
+    config = resolved_preset("digits")
+    assert forecast(config, seed, (100, 10), 1.0).memory_bytes is not None
+    monkeypatch.setattr(ReLU, "footprint", Layer.footprint)
+    message = "^ReLU does not state its memory; its class needs the method 'footprint'$"
+    with pytest.raises(MissingReading, match=message):
+        step_memory(seed, 4, 1)
+    assert step_parts(seed, TRAINING, 4, 1) is None
+    assert Memory().bounded(twice, seed, TRAINING, 1, 1e12).batch == 1
+    assert forecast(config, seed, (100, 10), 1.0).memory_bytes is None
+
+
+def test_examples_of_text_are_symbols_and_those_that_follow() -> None:
+    seed = llama_1x64((32,))
+    assert step_parts(seed, TRAINING, 4, 1)["examples"] == 4 * 2 * 8 * 32
+
+
+def test_only_a_processor_has_onednn() -> None:
+    """For ResNet-50 with few activations it is about the largest kernel, which oneDNN lays out anew."""
+    graph = resnet50((3, 64, 64))
+    device, processor = (step_parts(graph, TRAINING, 2, 1, kind) for kind in ("cuda", "cpu"))
+    largest = 4 * max(prod(shape) for name, shape in graph.weights.items() if "conv" in name)
+    assert 0.9 * largest < processor.pop("onednn") <= largest
+    assert processor == device
+
+
+def test_muon_needs_most_after_the_passes_of_a_small_batch() -> None:
+    graph = llama_1x64((8,))
+    muon, adamw = (step_parts(graph, replace(TRAINING, optimizer=name), 1, 1) for name in ("muon", "adamw"))
+    largest = max(map(prod, hidden_matrices(graph).values()))
+    assert muon["activations"] == adamw["activations"]
+    grams = 2 * 4 * 64 * 64
+    assert muon["temporary"] == max(adamw["temporary"], 12 * largest + grams - muon["activations"])
+
+
+def test_a_graph_keeps_all_that_a_step_computes() -> None:
+    seed = resnet50((3, 64, 64))
+    step, graphed, auto = (replace(TRAINING, step=name) for name in ("eager", "graphed", "auto"))
+    eager = training_bytes(seed, step, 8, 1, "cuda")
+    parts = step_parts(seed, step, 8, 1, "cuda")
+    more = sum(parts[part] for part in ("gradients", "activations", "temporary", "examples"))
+    assert training_bytes(seed, graphed, 8, 1) == training_bytes(seed, auto, 8, 1, "cuda") == eager + more
+    assert training_bytes(seed, auto, 8, 1, "npu") == eager  # which captures nothing
+
+
+def test_the_gradients_of_a_group_stay_in_their_buckets() -> None:
+    graph = resnet50((3, 64, 64))
+    alone, grouped = (step_parts(graph, TRAINING, 2, ranks) for ranks in (1, 2))
+    fresh = 4 * graph.weights["classifier.weight"][0] * graph.weights["classifier.weight"][1]
+    assert grouped["temporary"] > alone["temporary"] + 0.9 * fresh
+    assert {**grouped, "temporary": 0} == {**alone, "temporary": 0}
+
+
+# Forecasts
 
 
 def test_figures_by_hand() -> None:

@@ -1,12 +1,14 @@
-"""How long a block of steps is: in a group, and by how many groups there are."""
+"""Steps, segments and learning rates of a trial; and how long a block of steps is."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiperf.config import LimitsConfig, load_preset
 from aiperf.proposing.pace import (
     CLOSE_NOW,
     RECENT,
@@ -17,7 +19,8 @@ from aiperf.proposing.pace import (
     block_seconds,
     reserved_seconds,
 )
-from aiperf.proposing.plan import SEGMENT_SECONDS
+from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, coupled_seconds, fabric_seconds, plan
+from aiperf.wire.trial import HyperParameters, Trial
 from tests.tables import ComesTo
 
 
@@ -77,3 +80,34 @@ def test_a_segment_ends_after_its_seconds_and_a_step_that_does_not_fit_is_not_be
     pace = Pace(deadline=10.0, recent=[TimedValidation(1, 4.0)])
     steps = [pace.steps_of_block(at, 2.0, 0.0, 9) for at in (2.9, 3.0, 3.1, 5.1)]
     assert steps == [1, 1, CLOSE_NOW, CLOSE_NOW]
+
+
+# Plans
+
+
+TRAINING = replace(load_preset("digits").training, validate_every_examples=2000, warmup=0.1, decay="cosine")
+COSINE = Plan(steps=110, segment_steps=40, warmup_steps=10, peak_rate=0.2, decay="cosine")
+TRAPEZOID = replace(COSINE, decay="trapezoid")
+
+
+def planned(epochs: int, batch_size: int = 50) -> tuple[int, int]:
+    """The steps of a trial on 200 images, and of its segments."""
+    found = plan(Trial(0, None, (), HyperParameters(0.2, batch_size), 1, epochs, 0), TRAINING, 200)
+    return found.steps, found.segment_steps
+
+
+def rates(plan: Plan, *steps: int, end: int | None = None) -> list[float]:
+    return [round(plan.rate(step, end=end), 12) for step in steps]
+
+
+def fabric(minutes: float, ranks: int) -> tuple[float, float]:
+    """Seconds of the fabric, and those of the coupled control."""
+    seconds = fabric_seconds(LimitsConfig(minutes=minutes, max_trials=1), ranks)
+    return round(seconds, 9), round(coupled_seconds(seconds), 9)
+
+
+def test_a_plan_by_hand(comes_to_what_was_read: ComesTo) -> None:
+    """Steps cover the epochs and no more than one batch beyond; a validation follows about so many images. A
+    rate rises linearly, and falls before a deadline as at the end of a plan. The fabric takes a tenth of the
+    span, and nothing of a very short one."""
+    comes_to_what_was_read("plans.txt", globals())

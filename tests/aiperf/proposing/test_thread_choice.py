@@ -1,16 +1,20 @@
-"""The number of threads of a trial, by recorded times of steps."""
+"""The number of threads and the engine of a trial, by times of steps that were measured before the span."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from statistics import fmean, median
 
 import pytest
 
-from aiperf.proposing.engine_choice import between
+from aiperf.config import TrainingConfig
+from aiperf.proposing.engine_choice import Engines, Expected, Sizes, between, choose
 from aiperf.proposing.thread_choice import LEAST_ROUNDS, Pair, Threads, best_pair, reliability
-from aiperf.wire.reports import SEED, TYPICAL, TimedStep
+from aiperf.wire.reports import SEED, TYPICAL, StepTime, TimedStep
+from nas.seeds import residual
 from tests.tables import ComesTo
 
 
@@ -97,3 +101,39 @@ def test_nothing_is_known_of_how_sure_a_few_rounds_are() -> None:
     assert reliability({(1, "eager"): few, (2, "eager"): few}) == (0.0, 0.0)
     given_up: Rounds = {(1, "eager"): [0.1] * LEAST_ROUNDS, (2, "eager"): [9.0]}
     assert reliability(given_up) == (1.0, 1.0)
+
+
+# Engines
+
+
+TIMES = {
+    "eager": StepTime(0.1),
+    "graphed": StepTime(0.08, prepare_seconds=1.0),
+    "compiled": StepTime(0.05, prepare_seconds=50.0),
+    "fused": StepTime(0.0, why_not="no compiler"),
+}
+TRIAL = Expected(steps=2000, size=1.0, layers=1.0, seconds_left=inf)  # 200 s by the eager step
+
+
+def fused(eager: float, fused: float, error: float) -> tuple[str, str]:
+    """The first times are of a processor whose speed changes by several per cent from step to step: if a gain
+    had to be sure, one run would take it and the next one would not."""
+    times = {"eager": StepTime(eager, error=error), "fused": StepTime(fused, error=error)}
+    return choose("auto", times, TRIAL)
+
+
+SMALL, GROWN = residual((1, 8, 8), 3), residual((1, 8, 8), 3, (8, 16, 32))
+
+
+def engines(**seeds: float) -> Engines:
+    training = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")
+    times = {"eager": StepTime(0.04), "fused": StepTime(0.02), "compiled": StepTime(0.0, why_not="too long")}
+    seed_times = {name: StepTime(seconds) for name, seconds in seeds.items()}
+    return Engines(training, Sizes(SMALL, GROWN, 16), times, seed_times)
+
+
+def test_the_engine_is_the_one_by_which_the_trial_is_over_first(comes_to_what_was_read: ComesTo) -> None:
+    """Fused steps are taken unless eager ones are surely faster, or another engine by its compilation. For a
+    small network it is the one that was faster with the seed, if the seed was timed by all: only like is
+    compared with like."""
+    comes_to_what_was_read("engine_choice.txt", {**globals(), "replace": replace})

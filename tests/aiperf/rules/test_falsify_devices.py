@@ -1,38 +1,52 @@
-"""What ranks state of themselves, what devices can do, and how long things took, falsified."""
+"""What ranks state of themselves, what devices can do, how long things took, falsified; and what an honest
+run could resemble on a bad day: then the rule is "unknown", which costs the class."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aiperf.hardware.bound import bound_of_group
 from aiperf.hardware.device_names import folded_name, plain_name, refused_letters, visible_name
 from aiperf.hardware.peak import PEAKS
-from aiperf.journal.events import Began, LegBegan, RankReady
+from aiperf.journal import events
+from aiperf.journal.events import Began, Closed, LegBegan, Opened, RankReady
 from aiperf.rules.measurements import measurement_faults
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.tasks.images.task import IMAGES
 from aiperf.wire.reports import Processor, Rate, Ready, Rung, TimedStep
 from nas.graph import Graph
+from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool
 from nas.ops import TENSOR_OPS
+from nas.record import graph_to_json
 from tests.aiperf.rules.forged import (
     NAMES,
+    TIMED,
     Edit,
+    changed,
     each,
     finds,
     found,
     judged,
     of,
+    places,
+    retimed,
     said,
     together,
     with_ceiling,
+    with_config,
     with_control,
     with_ready,
+    worked,
 )
-from tests.journals import Scene, replayed, told
+from tests.journals import OPS_PER_SECOND, READY, Scene, Timed, part, replayed, told, within
+from tests.nas.graphs import chain
 from tests.tables import ComesTo
 
 LINUX = {"system": "Linux-6.18.44-fc-v595-x86_64-with-glibc2.36"}
@@ -196,3 +210,126 @@ def test_the_control_is_counted_once_for_all_ranks() -> None:
     assert len(leg.controls) == 32
     assert list(measurement_faults(leg, "bf16", network)) == []
     assert len(counted) == 1
+
+
+# What may be honest
+
+
+RELEASE = 12.0
+TWO_LONG_LEGS = told(Scene(minutes=0.5, killed_at=20.0))
+PAIRS = told(Scene(minutes=0.25, ranks_of_a_group=2))
+
+
+def in_six_milliseconds(timed: list[Timed]) -> list[Timed]:
+    """All that was done, in a seventieth of the time; the work itself is said to have taken as long."""
+
+    def shorter(t: float) -> float:
+        return RELEASE + (t - RELEASE) / 70 if t > RELEASE else t
+
+    return [(t if isinstance(e, events.Tested) else shorter(t), retimed(e, shorter)) for t, e in timed]
+
+
+def worked_in_each_leg(*factors: float) -> Edit:
+    """The work of each leg, said to have taken this many times as long."""
+
+    def edit(timed: list[Timed]) -> list[Timed]:
+        first, second = (*places(timed, LegBegan),)
+        legs = timed[:second], timed[second:]
+        assert first < second
+        return [line for lines, factor in zip(legs, factors) for line in worked(factor)(lines)]
+
+    return edit
+
+
+def a_longer_last_validation(timed: list[Timed]) -> list[Timed]:
+    """It is said to have begun while the group trained on; what the group idled before makes room for it."""
+    place = places(timed, Closed)[-1]
+    closed = timed[place][1]
+    seconds = part(closed).validate_seconds + 0.13
+    return changed(timed, place, within(closed, validate_seconds=seconds))
+
+
+A_MOMENT, SIX_MILLISECONDS = told(Scene(minutes=0.007)), with_config(**{"limits.minutes": 0.0001})
+
+
+def with_rank_2(**fields: object) -> Edit:
+    return each(RankReady, lambda e: within(e, **fields) if e.ready.rank % 2 == 0 else e)
+
+
+def doubted(rule: str, edit: Edit) -> tuple[str, str, str]:
+    """The verdict, and what a rule says that costs the class."""
+    verdict = judged(edit(TIMED))
+    finding = found(verdict, rule)
+    assert finding in verdict.unmet
+    return verdict.answer.name, finding.outcome.name, finding.text
+
+
+def test_what_may_be_honest_costs_the_class_and_a_device_without_a_bound_lifts_no_other(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    """A format that a device computes in fp32 has the bound of fp32. What is late in one of two legs is
+    within their share."""
+    comes_to_what_was_read("doubts.txt", {**NAMES, **globals()})
+
+
+def test_a_group_is_held_by_the_slowest_of_its_listed_devices() -> None:
+    names = ("NVIDIA H200", "Abacus 9", "NVIDIA A100-SXM4-80GB")
+    ranks = [replace(READY, rank=rank, device=name) for rank, name in enumerate(names)]
+    a100 = bound_of_group(ranks[2:], "bf16")
+    assert a100 is not None
+    assert bound_of_group(ranks, "bf16") == 2 * 3 * a100
+
+
+# Element-wise work, and kernels that mostly see padding: of own seeds, which could have any rate else
+
+
+@pytest.fixture(scope="module")
+def of_norms(tmp_path_factory: pytest.TempPathFactory) -> list[Timed]:
+    """A run of an own seed of one product and 150 norms, in which no product takes long."""
+    layers = [BatchNorm() for _ in range(150)]
+    seed = tmp_path_factory.mktemp("seed") / "norms.json"
+    graph = chain(Conv2d(8, 1), *layers, GlobalPool(), Dense(10), input=(1, 32, 32))
+    seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
+    return told(Scene(minutes=0.1, changes=(("seed_architecture", str(seed)), ("training.epochs", (1,)))))
+
+
+def test_element_wise_work_has_a_bound(of_norms: list[Timed], comes_to_what_was_read: ComesTo) -> None:
+    """An honest machine may have a network in its caches, fuse what it computes and do it in 16 bits: still
+    beyond none of these."""
+
+    def speed(device: str, operations: float, format: str = "fp16", **ready: object) -> tuple[str, str]:
+        configured = with_config(**{"training.format": format})
+        edit = together(with_ready(device=device, **ready), worked(OPS_PER_SECOND / operations), configured)
+        seen = found(edit(of_norms), "speed")
+        return seen.outcome.name, seen.text.partition(";")[0]
+
+    comes_to_what_was_read("element_wise.txt", {"speed": speed, "ZEN_3": ZEN_3})
+
+
+def test_groups_on_one_host_share_its_processors(of_norms: list[Timed]) -> None:
+    """Each of two groups has less than the bound of the host, and both together more."""
+    slow = replace(ZEN_3, logical=1, top_hertz=1.2e8)
+    on_one = together(
+        with_ready(device="AMD EPYC", processor=slow, host="node1"),
+        with_config(**{"training.format": "fp32"}),
+    )
+    seen = found(on_one(of_norms), "speed")
+    assert "more element-wise work" not in seen.text
+    assert "% of the most element-wise work that the devices can do" in seen.text
+
+
+@pytest.mark.parametrize(("rules", "outcome"), [(1, Outcome.PASSED), (2, Outcome.UNKNOWN)])
+def test_a_kernel_far_beyond_its_image_costs_the_class_since_version_2(
+    rules: int, outcome: Outcome, tmp_path: Path
+) -> None:
+    """Its taps on the padding are counted: on one pixel all but one of 65,025."""
+    seed = tmp_path / "kernel.json"
+    graph = chain(Conv2d(4, 1, 32), Conv2d(4, 255), GlobalPool(), Dense(10), input=(1, 32, 32))
+    seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
+    timed = told(Scene(minutes=0.1, changes=(("seed_architecture", str(seed)),)))
+    seen = found(each(Opened, lambda event: replace(event, rules=rules))(timed), "speed")
+    assert seen.outcome is outcome
+    says = (
+        "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixel; nobody computes most of what is counted"
+    )
+    assert seen.text.startswith(says) == (outcome is Outcome.UNKNOWN)

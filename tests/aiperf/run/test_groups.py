@@ -1,24 +1,35 @@
-"""Who is taken for lost: by one heap of deadlines, against a look at every group."""
+"""Groups: how long one may be silent, how long it pauses when its trials fail, and who is taken for lost."""
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.journal.events import Dispatched, LegBegan
+from aiperf.clock import SystemClock
+from aiperf.errors import JournalError
+from aiperf.journal.events import Beat, Dispatched, Ended, LegBegan, Opened, Stalled
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
+from aiperf.run.group import REST_SECONDS, SLOWER, Group, step_seconds
 from aiperf.run.groups import DEAF_SECONDS, Deadlines, Groups, WaitingGroups
+from aiperf.run.ledger import Ledger
 from aiperf.wire.messages import Setup
+from aiperf.wire.reports import Ceiling, Finished, Rate
+from aiperf.wire.trial import State
 from tests.aiperf.groups import FakeWorld, Obedient, begun
 from tests.aiperf.presets import resolved_preset
 from tests.journals import Scene, told
 
 GROUPS, SILENCE, PRESET = 4, 3.0, resolved_preset("digits")
-JOB = next(event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched))
+JOB, OTHER = [event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched)][:2]
 
 
 @dataclass
@@ -113,3 +124,94 @@ def test_who_has_nothing_is_served_first_and_else_who_came_first() -> None:
     assert (waiting.idle, waiting.first) == (7, 7)
     waiting.remove(7)
     assert not waiting
+
+
+# One group
+
+
+SLOW = Ceiling(1, "a", "cpu", "fp32", 64, Rate(8e9, 8e9, 0.0), Rate(1e9, 1e9, 0.0), seed=Rate(3e6, 2e6, 0.0))
+SLOWEST = replace(SLOW, rank=2, seed=Rate(2e6, 1e6, 0.0))
+OPERATIONS = 50 * 2 * (JOB.forward[0] + JOB.backward[0])
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "seconds"),
+    [
+        ([SLOW], OPERATIONS / 2e6),
+        ([SLOW, replace(SLOW, rank=2)], OPERATIONS / 4e6),
+        ([SLOW, SLOWEST], OPERATIONS / 2e6),  # the slowest rank of a group decides
+        ([replace(SLOW, seed=None)], OPERATIONS / (8e9 / SLOWER)),  # too slow for a step
+        ([], 0.0),
+    ],
+)
+def test_a_step_takes_its_operations_over_the_rate_of_the_seed(
+    ceilings: list[Ceiling], seconds: float
+) -> None:
+    assert step_seconds(JOB, ceilings) == pytest.approx(seconds)
+
+
+def test_a_group_wants_one_trial_after_the_last_it_was_given() -> None:
+    """Also if the one before that is still being written."""
+    group, third = Group((1,), silence_seconds=10.0), replace(JOB, trial=replace(JOB.trial, number=99))
+    wanted = [group.wants_more(0.0)]
+    for job in (JOB, OTHER, third):
+        group.assign(job, 0.0, {})
+        wanted.append(group.wants_more(0.0))
+        group.wanting = job.trial.number, job.attempt
+        wanted.append(group.wants_more(0.0))
+    assert wanted == [True, False, True, False, True, False, True]
+    group.drop(JOB.trial.number, {})
+    assert group.wants_more(0.0)
+    group.prepared = 0
+    assert not group.wants_more(0.0)
+    group.lose()
+    group.alive, group.prepared = True, 1
+    group.assign(replace(third, attempt=2), 0.0, {})
+    assert not group.wants_more(0.0)
+
+
+def test_a_group_whose_trials_fail_pauses_ever_longer() -> None:
+    group = Group((1,), silence_seconds=10.0)
+    pauses = []
+    for _ in range(9):
+        group.rest_after(State.FAILED, 100.0)
+        pauses.append(max(0.0, group.rests_until - 100.0))
+    assert pauses == [0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, REST_SECONDS, REST_SECONDS]
+    assert not group.wants_more(100.0)
+    assert group.wants_more(100.0 + REST_SECONDS)
+    group.rest_after(State.COMPLETE, 200.0)
+    group.rest_after(State.FAILED, 200.0)
+    assert group.wants_more(200.0)
+
+
+# The ledger notices that it could not write
+
+
+@contextmanager
+def leg(files: RunFiles) -> Iterator[Ledger]:
+    with begun(files, resolved_preset("digits"), SystemClock()) as ledger:
+        ledger.write(LegBegan(0, "now", ("aiperf-hpc",), ((1,),)), 20.0)  # it may take long to come so far
+        yield ledger
+
+
+def test_no_trial_fails_because_the_run_directory_was_renamed(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path / "run")
+    failed = Ended(Finished(0, 1, State.FAILED, "0.safetensors cannot be written"), 20.1)
+    with leg(files) as ledger:
+        ledger.write(Beat(), 20.0)  # it has just looked
+        files.directory.rename(tmp_path / "elsewhere")
+        with pytest.raises(JournalError, match=r"is gone: it is .*elsewhere"):
+            ledger.write(failed, 20.1)
+    lines = read_journal(RunFiles(tmp_path / "elsewhere").journal)
+    assert [type(line.event) for line in lines] == [Opened, LegBegan, Beat]
+
+
+def test_a_stall_is_written_down_before_the_first_line_after_it(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path / "run")
+    with leg(files) as ledger:
+        ledger.write(Beat(), 29.0)
+        ledger.write(Beat(), 69.0)
+    lines = read_journal(files.journal)
+    assert [type(line.event) for line in lines] == [Opened, LegBegan, Beat, Stalled, Beat]
+    assert [(stall.begin, stall.end) for stall in replay(lines).leg.stalls] == [(29.0, 69.0)]
+    assert replay(lines).leg.longest_silence == 9.0

@@ -1,17 +1,20 @@
-"""The master's queue and clock, failures and the shared file system, against cases computed by hand."""
+"""The master's queue and clock, groups, failures and shared files, against cases computed by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import simpy
 
 from aiperf.config import load_preset
 from aiperf.errors import ConfigError, WorldError
-from aiperf.pretending.assumptions import Messages, StartUp, Storage
-from aiperf.pretending.group_model import device_speed
+from aiperf.pretending.assumptions import Messages, Speed, Spread, StartUp, Storage, TrainingData, Trials
+from aiperf.pretending.group_model import Learnt, Pretended, device_speed
 from aiperf.ranks.world import Gone
+from aiperf.simulation.data_on_nodes import DataOnNodes
+from aiperf.simulation.simulated_group import SimulatedGroup
 from aiperf.simulation.simulated_machine import (
     SharedStorage,
     SimulatedMachine,
@@ -19,11 +22,14 @@ from aiperf.simulation.simulated_machine import (
     seconds_to_failure,
 )
 from aiperf.simulation.simulated_world import MasterClock, SimulatedWorld
-from aiperf.wire.messages import MeasureCeiling, Release, Setup
-from aiperf.wire.reports import Ceiling, FromGroup, Ready
+from aiperf.wire.layout import layout
+from aiperf.wire.messages import Assign, MeasureCeiling, Release, Setup, Steps, Validated, Working
+from aiperf.wire.reports import Ceiling, Finished, FromGroup, Ready, Started
+from aiperf.wire.trial import HyperParameters, Trial
 from nas.record import graph_to_json
 from nas.seeds import residual
-from tests.aiperf.simulation.simulated import steady
+from tests.aiperf.simulation.simulated import steady, surroundings
+from tests.tables import ComesTo
 
 
 def world(nodes: int, **parts: object) -> SimulatedWorld:
@@ -214,3 +220,136 @@ def test_transfers_share_evenly_whenever_they_begin() -> None:
     assert ends(Storage(100.0, 100.0, 0.0), [(0.0, 300.0), (1.0, 100.0)]) == pytest.approx([4.0, 3.0])
     # Four at once, of which the file system is the limit: 40 bytes each at 10 bytes per second.
     assert ends(Storage(40.0, 20.0, 0.0), [(0.0, 40.0)] * 4) == pytest.approx([4.0] * 4)
+
+
+# One simulated group on its clock
+
+
+M = TypeVar("M", bound=FromGroup)
+AT_ONCE = Speed(1e18)
+"""A speed at which steps and validations take no time."""
+
+
+class Alone:
+    """The last group of a machine: it is ready after 10 s and 2 s for each rank that starts, prepares a trial
+    for 4 s, begins it after 1 s more, and opens a file in 0.5 s."""
+
+    def __init__(self, nodes: int = 1, speed: Speed = AT_ONCE) -> None:
+        self.assumptions = steady(
+            speed=speed,
+            trials=Trials(1.0, 4.0),
+            spread=Spread(0.0, 0.0),
+            startup=StartUp(10.0, 2.0, 0.0, 8.0),
+            storage=Storage(1e15, 1e15, 0.5),
+        )
+        self.said: list[tuple[float, FromGroup]] = []
+        machine = SimulatedMachine(nodes, 1)
+        around = surroundings(machine, self.assumptions, residual(), self._say)
+        self.env, self.storage = around.env, around.storage
+        self.group = SimulatedGroup(around, nodes - 1, machine.places[-1:], 1.0)
+
+    def _say(self, _: int, message: FromGroup) -> None:
+        self.said.append((self.env.now, message))
+
+    def ready(self) -> Alone:
+        self.group.hear(setup())
+        self.env.run()
+        return self
+
+    def assign(self, number: int, parent: int | None) -> None:
+        trial = Trial(number, parent, (), HyperParameters(0.1, 50), 1, 1, 1)
+        self.group.hear(Assign(trial, 1))
+
+    def trained(self, number: int, parent: int | None = None) -> Alone:
+        self.assign(number, parent)
+        self.env.run()
+        return self
+
+    def of(self, kind: type[M]) -> list[tuple[float, M]]:
+        return [(t, message) for t, message in self.said if isinstance(message, kind)]
+
+
+def test_all_ranks_start_at_first_and_then_those_of_the_group() -> None:
+    alone = Alone(nodes=3).ready()
+    ((t, ready),) = alone.of(Ready)
+    assert (t, ready.rank, ready.seconds) == (16.0, 3, 16.0)
+    alone.group.start()
+    alone.ready()
+    t, ready = alone.of(Ready)[1]
+    assert (t - 16.0, ready.rank, ready.seconds) == (12.0, 3, 12.0)
+
+
+def test_trials_are_prepared_one_after_the_other() -> None:
+    alone = Alone().ready()
+    began = alone.env.now
+    alone.assign(0, None)
+    alone.assign(1, None)
+    alone.env.run()
+    told = [(t - began, started.trial, started.prepare_seconds) for t, started in alone.of(Started)]
+    assert told == [(5.0, 0, 5.0), (9.0, 1, 9.0)]
+
+
+def test_the_parent_that_was_trained_here_last_is_not_read() -> None:
+    alone = Alone().ready()
+    alone.trained(0, None)
+    alone.trained(1, 0)
+    assert alone.storage.bytes_read == 0
+    alone.trained(2, 0)  # trial 1 was the last
+    once = alone.storage.bytes_read
+    assert once > 0
+    alone.group.start()
+    alone.ready()
+    alone.trained(3, 2)  # the processes that had it in memory are gone
+    assert alone.storage.bytes_read == 2 * once
+
+
+def test_an_outcome_is_as_old_as_its_weights_took_to_be_written() -> None:
+    alone = Alone().ready().trained(0)
+    ((validated, _),) = alone.of(Validated)[-1:]
+    ((t, finished),) = alone.of(Finished)
+    assert t - validated == finished.age_seconds == pytest.approx(0.5, abs=1e-3)
+
+
+def test_in_a_long_validation_it_says_that_it_works() -> None:
+    examples = setup().config.data.validation_examples
+    once = Pretended(steady(speed=Speed(1e12)), setup().config, residual(), {})
+    speed = Speed(1e12, validation=once.validate_seconds(Learnt(residual()), examples) / 12.0)
+    alone = Alone(speed=speed).ready().trained(0)
+    (trained, _), *_ = reversed([each for each in alone.of(Steps) if each[0] < alone.of(Validated)[0][0]])
+    assert [t - trained for t, _ in alone.of(Working)[:2]] == pytest.approx([5.0, 10.0])
+    assert alone.of(Validated)[0][0] - trained == pytest.approx(12.0)
+
+
+# What nodes read of the training images
+
+
+IMAGES, BYTES = 1000, 10.0
+SET = IMAGES * BYTES
+Next = int | tuple[int, int]
+BEGIN = 0
+"""In the place of a number of images: the group begins a trial."""
+
+
+def shares(
+    hosts: str, size: int, *images: Next, memory: float = 1e9, spread: bool = False, **data: str
+) -> list[list[float]]:
+    """What the nodes of a group of these hosts read of the set for its next images, several times; a pair
+    names another group first."""
+    places, nodes = layout(hosts, size, spread), DataOnNodes(TrainingData(BYTES, memory))
+    own = replace(load_preset("ranked").data, **data)
+    groups = sorted({place.group for place in places})
+    readings = [nodes.reading([p for p in places if p.group == group], own, IMAGES) for group in groups]
+    found = []
+    for each in images:
+        group, num = each if isinstance(each, tuple) else (0, each)
+        if num == BEGIN:
+            readings[group].begin()
+        else:
+            found.append([round(read / SET, 9) for read in readings[group].next(num)])
+    return found
+
+
+def test_each_node_reads_its_share_once_while_it_has_memory(comes_to_what_was_read: ComesTo) -> None:
+    """Each trial begins with a new order, of which a part was read before; a node of a spread group has
+    another share in each epoch. What is not read from files costs nothing."""
+    comes_to_what_was_read("data_on_nodes.txt", globals())

@@ -212,7 +212,7 @@ FIELDS = (b'"examples":', b'"steps":', b'"seconds":', b'"end":', b'"of":', b'"fo
 GIGANTIC = (b"1e999", b"9" * 5000, b"9" * 400, b"99999999999999999999", b"-1", b"NaN")
 
 
-# No reader takes any but -1, wherever it stands: tests/aiperf/journal/test_strict.py.
+# No reader takes any but -1, wherever it stands: tests/aiperf/journal/test_file.py.
 @pytest.mark.parametrize(
     ("field", "number"), [(FIELDS[0], each) for each in GIGANTIC] + [(each, b"-1") for each in FIELDS[1:]]
 )

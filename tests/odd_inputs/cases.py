@@ -2,17 +2,19 @@
 call that reads it. A place without a row fails `test_odd_inputs.py`.
 
 For a new place, add it, as the test names it, to the row that reads it, or write a row: `variables.txt` has
-the places, the variables, what else is set, the function, and what it is called with; `files.txt` the places,
-the file, and the words of a command, or a function and what it is called with. A function without a module is
-one of this file. In `without_a_case.txt` is what only this program or the kernel writes, with the reason, and
-what another test feeds with odd things, with its file.
+the places, the variables, what else is set, the function, and its arguments; `files.txt` the places, the
+file, and the words of a command, or a function and its arguments; `processes.txt` the places, the programs, a
+function and its arguments. A function without a module is one of this file. Arguments are Python, by the
+names of `environment`, `folder`, `path` of the file, and `run`, and those of this file. In
+`without_a_case.txt` is what only this program or the kernel writes, with the reason, and what another test
+feeds with odd things, with its file.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,30 +94,26 @@ class Case:
 
     places: tuple[str, ...]
     """The places that the call reads, as `places.py` names them."""
+    subjects: tuple[str, ...]
+    """Variables, programs that each print all CONTENTS, with exit codes 0 and 18, or the path of a file in a
+    folder with a run, `run`, a study and a site file."""
+    function: str
+    """Or the words of a command, which is typed in the folder."""
+    arguments: str = ""
+    given: Environment = field(default_factory=dict)
+    """What else is set. The whole environment is that of the process, too."""
+
+    def call(self, **given: object) -> object:
+        return called(self.function, *eval(f"[{self.arguments}]", {**globals(), **given}))
 
     @property
     def needs_torch(self) -> bool:
         return self.places[0].startswith(WITH_TORCH)
 
 
-@dataclass(frozen=True)
-class VariableCase(Case):
-    """Variables that are read by one call."""
-
-    names: tuple[str, ...]
-    given: Environment
-    """What else is set."""
-    function: str
-    with_environment: bool
-    """Whether it is called with the whole environment, which is that of the process, too."""
-
-    def call(self, environment: Environment) -> object:
-        return called(self.function, *[environment] * self.with_environment)
-
-
 def job(environment: Environment) -> object:
-    calls: list[list[Any]] = [["job_name", environment], ["job_seconds_left", environment, 1.8e9]]
-    return [called(f"launch.current_job:{name}", *words) for name, *words in calls]
+    left = called("launch.current_job:job_seconds_left", environment, 1.8e9)
+    return called("launch.current_job:job_name", environment), left
 
 
 def link(environment: Environment) -> object:
@@ -124,18 +122,6 @@ def link(environment: Environment) -> object:
     if launched is None:
         return None
     return called("aiperf.ranks.connect:disconnect", called("aiperf.ranks.connect:connect", launched))
-
-
-def meeting(environment: Environment) -> object:
-    return called("aiperf.ranks.meeting:meeting_of", environment, "torchrun")
-
-
-def met() -> object:
-    return called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True)
-
-
-def remedy() -> object:
-    return called("aiperf.host.package_clash:_remedy", Path("/nowhere"))
 
 
 def hidden(environment: Environment) -> object:
@@ -154,37 +140,23 @@ def reproduced() -> object:
     return saved.read()
 
 
-def ascend(environment: Environment) -> object:
-    return called("aiperf.device.npu:_numbers", environment["ASCEND_RT_VISIBLE_DEVICES"])
-
-
 def compiler() -> object:
     called("aiperf.device.dynamo:load_dynamo")
     return called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu"))
 
 
-def imported() -> object:
-    return called("aiperf.commands.command_groups:_imported.__wrapped__", "aiperf.commands.peak:peak")
-
-
-def visible(environment: Environment) -> object:
-    names = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-    return called("aiperf.hardware.host_accelerators:_hides_all", names, environment)
-
-
 VARIABLE_CASES = (
     *(
-        VariableCase(
+        Case(
             places(where),
             tuple(names.split()),
-            dict(each.split("=") for each in given.split()),
-            function,
-            with_environment=bool(argument),
+            *call,
+            given=dict(each.split("=") for each in given.split()),
         )
-        for where, names, given, function, *argument in rows("variables.txt")
+        for where, names, given, *call in rows("variables.txt")
     ),
     *(
-        VariableCase(
+        Case(
             (
                 "launch/scheduler.py self.job_id",
                 # A pod does not ask for its time.
@@ -193,22 +165,13 @@ VARIABLE_CASES = (
                 *["launch/slurm.py END"] * (name == "slurm"),
             ),
             tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),
-            {"PATH": ""} | {word: "7" for word in (each.job_id, each.element) if word},
             ":job",
-            with_environment=True,
+            "environment",
+            {"PATH": ""} | {word: "7" for word in (each.job_id, each.element) if word},
         )
         for name, each in SCHEDULERS.items()
     ),
 )
-
-
-@dataclass(frozen=True)
-class ProcessCase(Case):
-    """Programs whose answers one call reads; each prints all CONTENTS, with exit codes 0 and 18."""
-
-    programs: tuple[str, ...]
-    function: str
-    """Is called with an empty folder, after PATH has the programs."""
 
 
 def submitted(folder: Path) -> object:
@@ -230,7 +193,7 @@ def _is_refused(function: str, *arguments: object) -> bool:
     return False
 
 
-def first_site(folder: Path) -> object:
+def first_site() -> object:
     """What the machine reports becomes a site file that can be read."""
     answers = {
         name: called("aiperf.commands.launch:_answer", *words)
@@ -240,7 +203,7 @@ def first_site(folder: Path) -> object:
     return called("launch.site:site_from_toml", text, "s"), called("launch.site_draft:skipped", answers)
 
 
-def drivers(folder: Path) -> object:
+def drivers() -> object:
     """The checks of doctor that read what drivers' tools print."""
     tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",), 50.0) for name in DRIVERS}
     host = SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)
@@ -248,7 +211,7 @@ def drivers(folder: Path) -> object:
     return [called(f"aiperf.doctor.judge:{check}", examination) for check in ("_drivers", "_slices")]
 
 
-def time_left(folder: Path) -> object:
+def time_left() -> object:
     jobs = [each.job_id for each in SCHEDULERS.values()]
     return [called("launch.current_job:job_seconds_left", {job: "7"}, 0.0) for job in jobs]
 
@@ -258,44 +221,18 @@ def compiled(folder: Path) -> object:
     return called("aiperf.engines.fused.kernels:built", environment)
 
 
-def written(folder: Path) -> object:
-    return called("aiperf.commands.batch_jobs:write_script", folder / "script", "true\n")
-
-
-def refused_unseen(folder: Path) -> object:
-    return called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {})
-
-
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
 QUEUES = tuple(each.ask(["7"])[0] for each in SCHEDULERS.values())
 SUBMITTERS = tuple(each.submit()[0] for each in SCHEDULERS.values())
 PROGRAMS = {"queues": QUEUES, "submitters": SUBMITTERS, "drivers": DRIVERS}
 PROCESS_CASES = tuple(
-    ProcessCase(
+    Case(
         places(where),
         tuple(program for word in programs.split() for program in PROGRAMS.get(word, (word,))),
-        function,
+        *call,
     )
-    for where, programs, function in rows("processes.txt")
+    for where, programs, *call in rows("processes.txt")
 )
-
-
-@dataclass(frozen=True)
-class FileCase(Case):
-    """A file that one call reads."""
-
-    name: str
-    """Path of the file in a folder with a run, `run`, a study and a site file."""
-    reader: str
-    """The words of a command, which is typed in the folder, or a function."""
-    argument: str = ""
-    """What the function is called with."""
-
-    def call(self, folder: Path) -> object:
-        path = folder / self.name
-        given = {"path": path, "text": str(path), "folder": folder, "run": RunFiles(folder / "run")}
-        given["set"] = folder / "set"
-        return called(self.reader, *[given[name] for name in self.argument.split()])
 
 
 def names_of_run(run: RunFiles) -> object:
@@ -304,22 +241,10 @@ def names_of_run(run: RunFiles) -> object:
     return names, called("aiperf.journal.names:salt_of", run.private, run.journal)
 
 
-def findings(path: Path) -> object:
-    return called("analysis.readings.validation:decoded", called("aiperf.host.user_cache:OwnFile", path))
-
-
 def other_answers(path: Path) -> object:
     log = SimpleNamespace(entries={}, values=lambda key: [], refuse_repeated=lambda: None)
     function = "analysis.submissions.loadgen_logs:refuse_other_answers"
     return called(function, log, path, None, IMAGENET_1K, SimpleNamespace(name="offline"))
-
-
-def packed_system(path: Path) -> object:
-    return called("analysis.submissions.unpacking:parsed", path, "system.json", ["system.json"])
-
-
-def copied(path: Path) -> object:
-    return called("analysis.submissions.package:_copy_telemetry", path, path.with_name("copied.jsonl"))
 
 
 def job_id(folder: Path) -> object:
@@ -327,29 +252,5 @@ def job_id(folder: Path) -> object:
     return called("aiperf.commands.scaling_study:_job_id", study, 1)
 
 
-def handed_in(path: Path) -> object:
-    return called("aiperf.commands.batch_jobs:hand_in", SCHEDULERS["slurm"], path)
-
-
-def config_like(path: Path) -> object:
-    return called("aiperf.commands.reference_run:config_like", path, {})
-
-
-def positions(path: Path) -> object:
-    return called("aiperf.journal.file:positions", path, {1, 2})
-
-
-def inferred(run: RunFiles) -> object:
-    return called("analysis.exports.inference:load_all", run, None)
-
-
-def probed(path: Path) -> object:
-    return called("aiperf.doctor.host_report:_is_visible", path, "nonce", 50.0)
-
-
-def seen(run: RunFiles) -> object:
-    return called("aiperf.training.driver:sees_run", run, "nonce")
-
-
-FILE_CASES = tuple(FileCase(places(where), *more) for where, *more in rows("files.txt"))
+FILE_CASES = tuple(Case(places(where), (name,), *call) for where, name, *call in rows("files.txt"))
 WITHOUT_CASE = {place: reason for where, reason in rows("without_a_case.txt") for place in places(where)}

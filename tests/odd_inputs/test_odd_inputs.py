@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError
+from aiperf.journal.run_files import RunFiles
 from tests.house.tree import PACKAGES, ROOT, expect_none, sources
 from tests.odd_inputs import cases
-from tests.odd_inputs.cases import Case, FileCase, ProcessCase, VariableCase, called
+from tests.odd_inputs.cases import Case
 from tests.odd_inputs.places import Places, places
 
 REFUSED = (AiperfError, OSError)
@@ -68,29 +69,25 @@ def by_place(every: Iterable[Case]) -> list[object]:
 
 
 @pytest.mark.parametrize("case", by_place(cases.VARIABLE_CASES))
-def test_a_variable_may_hold_anything(
-    case: VariableCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_may_hold_anything(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in case.names:
+    for name in case.subjects:
         for value in cases.VALUES.values():
             given = {**case.given, name: value}
             with monkeypatch.context() as patch:
                 for each in given:
                     patch.setenv(each, given[each])
-                told = refusal(partial(case.call, {"HOME": str(tmp_path), **given}))
+                told = refusal(partial(case.call, environment={"HOME": str(tmp_path), **given}))
             assert not told or any(each in told for each in (*given, "/")), told
 
 
 @pytest.mark.parametrize("case", by_place(cases.PROCESS_CASES))
-def test_a_program_may_print_anything(
-    case: ProcessCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_may_print_anything(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    files = [tmp_path / "bin" / program for program in case.programs]
+    files = [tmp_path / "bin" / program for program in case.subjects]
     for index, content in enumerate(cases.CONTENTS.values()):
         (tmp_path / "answer").write_bytes(content)
         for code in (0, 18):
@@ -99,7 +96,7 @@ def test_a_program_may_print_anything(
                 file.chmod(0o755)
             folder = tmp_path / f"{index}-{code}"
             folder.mkdir()
-            refusal(partial(called, case.function, folder))
+            refusal(partial(case.call, folder=folder))
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +112,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", by_place(cases.FILE_CASES))
 def test_a_file_may_hold_anything(
-    case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+    case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", "")
     for name in ("aiperf.doctor.host_report.PROBE_SECONDS", "aiperf.training.driver.PROBE_SECONDS"):
         if case.places[0].startswith(name.rpartition(".")[0].replace(".", "/")):
             monkeypatch.setattr(name, 0.0)
-    path = folder / case.name
+    path = folder / case.subjects[0]
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_bytes() if path.exists() else None
     try:
@@ -130,10 +127,10 @@ def test_a_file_may_hold_anything(
             path.write_bytes(content or b"")
             if content is None:
                 os.truncate(path, cases.SIZES)
-            if ":" in case.reader:
-                refusal(partial(case.call, folder))
+            if ":" in case.function:
+                refusal(partial(case.call, folder=folder, path=path, run=RunFiles(folder / "run")))
             else:
-                expect_read_or_refused(typed(*case.reader.split()), typed.err, path.name.split(".")[0])
+                expect_read_or_refused(typed(*case.function.split()), typed.err, path.name.split(".")[0])
     finally:
         path.unlink()
         if before is not None:

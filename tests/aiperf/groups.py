@@ -319,9 +319,8 @@ def lead(
     return found
 
 
-def leader(directory: Path) -> Callable[..., str]:
+def leader(folders: Iterator[Path]) -> Callable[..., str]:
     """Leads legs for a table, each in a folder of its own."""
-    folders = (directory / str(number) for number in count())
 
     def led(world: FakeWorld, stop: tuple[float, str] | None = None, **options: Any) -> str:
         """How a leg ends that may be stopped after some seconds: what became of its trials, how many each

@@ -52,11 +52,6 @@ def run(*path: Path, option: str = "-I") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_owner_is_named(site: Path) -> None:
-    owner = package_clash.foreign_owner([str(site)])
-    assert owner == f"aiperf 0.13.0 in {site} also installs aiperf"
-
-
 def test_the_other_one_in_a_folder_of_its_own_is_no_clash(site: Path) -> None:
     answer = run(ROOT, site)
     assert answer.stdout.startswith("Usage: aiperf-hpc")
@@ -102,7 +97,7 @@ def test_where_one_was_installed_over_the_other_the_command_names_the_clash_and_
     (info,) = site.glob("*.dist-info")
     shutil.copytree(info, folder / info.name)
     answer = run(folder)
-    assert "also installs aiperf; remedy:" in answer.stderr
+    assert answer.stderr.startswith(f"aiperf-hpc: aiperf 0.13.0 in {folder} also installs aiperf; remedy:")
     assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
     shutil.rmtree(folder / info.name)
     for file in (site / "aiperf").glob("*.py"):
@@ -153,7 +148,3 @@ def test_a_package_of_that_name_in_the_way_is_found(tmp_path: Path) -> None:
     (tmp_path / "nas/__init__.py").touch()
     hidden = package_clash.hidden_package([str(tmp_path), str(ROOT)])
     assert hidden == f"{tmp_path}/nas/__init__.py hides the package nas of aiperf-hpc in {ROOT}"
-
-
-def test_this_environment_has_no_clash() -> None:
-    package_clash.refuse_clash()

@@ -24,8 +24,7 @@ from aiperf.journal.events import (
 )
 from aiperf.rules.ending import Answer, can_go_on, shortfall
 from aiperf.rules.rule import Kind, Outcome
-from aiperf.rules.verdict import RunClass, Verdict
-from aiperf.score.credit import credit
+from aiperf.rules.verdict import Verdict
 from aiperf.wire.reports import NOTHING_KEPT
 from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import each, failed, found, judged, one, places, said, until, without
@@ -115,11 +114,25 @@ def lacking(timed: list[Timed], credited: bool = True, growing: bool = False) ->
     return lack.answer.name, lack.text
 
 
+def unknown(timed: list[Timed]) -> str:
+    """The rules that had nothing to look at."""
+    return " · ".join(f.rule for f in judged(timed).findings if f.outcome is Outcome.UNKNOWN)
+
+
+def unmeasured(timed: list[Timed], origin: Origin) -> tuple[str, str]:
+    """What is said of a run that was not measured: the rules find what they would, and it is never valid."""
+    verdict = judged(of_origin(timed, origin))
+    assert verdict.findings == judged(timed).findings
+    assert (verdict.valid, verdict.run_class) == (False, None)
+    return verdict.answer.name, verdict.cause
+
+
 def test_a_run_that_ended_with_nothing_has_the_first_cause_and_one_that_is_to_go_on_says_how(
     comes_to_what_was_read: ComesTo,
 ) -> None:
     """The way on that is named is one that there is. A test that goes on has not failed while the journal
-    grows and a group may do it; after an error nothing is tested: the processes are gone."""
+    grows and a group may do it; after an error nothing is tested: the processes are gone. A rule that looked
+    at nothing is unknown."""
     assert not can_go_on(replayed(NO_TIME_LEFT))
     comes_to_what_was_read("endings.txt", globals())
 
@@ -158,87 +171,13 @@ def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
         ]
 
 
-def test_a_tested_network_without_credited_work_is_no_result() -> None:
-    """Every segment has a step that was not applied."""
-    timed = said(Stepped, loss=None)(TIMED)
-    assert not credit(replayed(timed)).any
-    verdict = judged(timed)
-    assert verdict.shortfall is not None
-    assert verdict.shortfall.text == "no segment was credited"
-
-
-NOT_AT_HAND = {"witnesses", "weights", "complete"}
-NOT_AT_HAND |= {f"ranked {name}" for name in ("disturbance", "devices", "fabric", "coupled")}
-OF_WORK = {"steps", "examples", "accuracy", "speed", "ranked error", "ranked speed", "ranked segments"}
-OF_TRIALS = OF_WORK | {"times", "lineage", "operations", "bounds", "search"}
-OF_THE_CLOCK = OF_TRIALS | {"span", "ranks", "code", "clocks", "precision", "initialisation"}
-OF_THE_CLOCK |= {"ranked span", "ranked trials", "ranked control"}
-OF_RANKS = OF_THE_CLOCK | {"data", "measurements", "ranked data"}
-
-
-@pytest.mark.parametrize(
-    ("timed", "rules"),
-    [
-        (TIMED, set()),
-        (until(Stepped, TIMED), OF_WORK),
-        (then(NEVER, one(Released, TIMED)), OF_TRIALS),
-        (NEVER, OF_THE_CLOCK),
-        (over(NEVER, "error: killed"), OF_THE_CLOCK),
-        (until(RankReady, TIMED), OF_RANKS),
-        (until(LegBegan, TIMED), OF_RANKS),
-    ],
-    ids=["whole", "no step", "no trial", "no clock", "ended before the clock", "no rank", "no leg"],
-)
-def test_a_rule_that_looked_at_nothing_is_unknown(timed: list[Timed], rules: set[str]) -> None:
-    unknown = {f.rule for f in judged(timed).findings if f.outcome is Outcome.UNKNOWN}
-    assert unknown - NOT_AT_HAND == rules
-
-
-# Runs that were not measured are never VALID, whatever the rules find
-
-
 def contradicted(timed: list[Timed]) -> list[Timed]:
     return each(Opened, lambda event: replace(event, code_hash="f" * 64))(timed)
 
 
 @pytest.mark.parametrize("origin", [origin for origin in Origin if origin is not Origin.MEASURED])
-class TestARunThatWasNotMeasured:
-    def test_is_simulated_where_else_it_were_valid(self, origin: Origin) -> None:
-        measured, verdict = judged(TIMED), judged(of_origin(TIMED, origin))
-        assert (measured.answer, measured.run_class) == (Answer.VALID, RunClass.SMOKE)
-        assert (verdict.answer, verdict.run_class, verdict.valid) == (Answer.SIMULATED, None, False)
-        assert verdict.cause.startswith(f"the run is {origin.value}: no network was trained")
-        assert verdict.findings == measured.findings
-        passed = tuple(replace(finding, outcome=Outcome.PASSED) for finding in measured.findings)
-        assert Verdict(passed, origin=origin).run_class is None
-
-    def test_is_simulated_where_else_it_were_invalid(self, origin: Origin) -> None:
-        wrong = contradicted(TIMED)
-        assert judged(wrong).answer is Answer.INVALID
-        verdict = judged(of_origin(wrong, origin))
-        assert verdict.answer is Answer.SIMULATED
-        assert [finding.rule for finding in verdict.failed(Kind.INTEGRITY)] == ["code"]
-        mark, rule = f"the run is {origin.value}: ", "; code: "
-        assert 0 == verdict.cause.index(mark) < verdict.cause.index(rule)
-
-    @pytest.mark.parametrize(
-        ("timed", "answer"),
-        [(NOT_ENDED, Answer.INCOMPLETE), (over(FIRST_STEP, "deadline"), Answer.NO_RESULT)],
-        ids=["cut off", "without a validation"],
-    )
-    def test_lacks_what_any_run_would(self, timed: list[Timed], answer: Answer, origin: Origin) -> None:
-        verdict = judged(of_origin(timed, origin))
-        assert verdict.shortfall is not None
-        assert verdict.answer is answer
-        assert verdict.cause.startswith(f"{verdict.shortfall.text}; the run is {origin.value}: ")
-        if origin is Origin.SIMULATED:
-            assert "resume" not in verdict.cause
-
-    def test_is_continued_only_by_workers_that_pretend(self, origin: Origin) -> None:
-        assert can_go_on(replayed(NOT_ENDED))
-        assert can_go_on(replayed(of_origin(NOT_ENDED, origin))) is (origin is Origin.PRETENDED)
-
-
-def test_a_mark_that_a_later_line_takes_back_stays() -> None:
-    timed = of_origin(TIMED, Origin.SIMULATED)
-    assert judged([timed[0], TIMED[0], *timed[1:]]).answer is Answer.SIMULATED
+def test_what_was_not_measured_is_never_valid_and_only_workers_that_pretend_go_on(origin: Origin) -> None:
+    passed = tuple(replace(finding, outcome=Outcome.PASSED) for finding in judged(TIMED).findings)
+    assert Verdict(passed, origin=origin).run_class is None
+    assert can_go_on(replayed(NOT_ENDED))
+    assert can_go_on(replayed(of_origin(NOT_ENDED, origin))) is (origin is Origin.PRETENDED)

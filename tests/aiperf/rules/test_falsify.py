@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from aiperf.config import with_overrides
-from aiperf.errors import JournalError
 from aiperf.journal import events
 from aiperf.journal.events import (
     Began,
@@ -41,7 +40,7 @@ from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules import trial_length
 from aiperf.rules.ending import Answer
-from aiperf.rules.rule import Evidence, Outcome
+from aiperf.rules.rule import Evidence
 from aiperf.rules.verdict import RULES, judge
 from aiperf.score.example_counts import counted
 from aiperf.score.lineage import rebuild, recount
@@ -61,7 +60,6 @@ from tests.aiperf.rules.forged import (
     VICTIM,
     Edit,
     changed,
-    clock_off,
     each,
     failed,
     first,
@@ -434,25 +432,6 @@ def test_no_single_line_is_removed_or_written_twice_unnoticed() -> None:
         assert not judged(short[: place + 1] + short[place:]).valid, short[place]
 
 
-def test_without_the_ceilings_the_rules_that_need_them_are_unknown_or_cost_the_class() -> None:
-    verdict = judged(without(TIMED, CeilingMeasured))
-    finding = found(verdict, "measurements")
-    assert (finding.outcome, finding.text[:20]) == (Outcome.UNKNOWN, "a ceiling is missing")
-    assert "rank 1 has no ceiling in leg 0" in found(verdict, "ranked control").text
-
-
-def test_a_late_answer_contradicts_no_clock() -> None:
-    verdict = judged(first(RankReady, clock_off(-1.9, 0.95))(TIMED))
-    assert found(verdict, "clocks").text == "clocks differ by at most 2.850 s"
-    assert verdict.valid
-
-
-def test_a_seed_that_is_no_graph_is_refused() -> None:
-    forged = each(Opened, lambda e: replace(e, seed_graph={"input": [1, 32, 32], "nodes": []}))(TIMED)
-    with pytest.raises(JournalError, match="the seed graph in the journal's first line is not valid"):
-        judged(forged)
-
-
 # What honest runs may do
 
 
@@ -489,11 +468,6 @@ def test_what_another_leg_reached_does_not_stop_this_one_before_it_could_look() 
     assert ended.error is not None
     timed = with_config(**{"limits.target_error": ended.error})(timed)
     assert "target_error" not in failed(timed).get("span", "")
-
-
-def test_a_segment_may_be_closed_after_nine_minutes() -> None:
-    longer = a_validation_after_the_first_block(TIMED, 540.0)
-    assert "segment 0: 15 steps" not in found(longer, "examples").text
 
 
 @pytest.mark.parametrize("stop", ["interrupted", "killed"])

@@ -184,13 +184,6 @@ def with_test_of(share: float) -> Edit:
     return with_tested(units=round(share * BEST * UNIT * 134_400))
 
 
-def test_as_it_was_it_is_valid() -> None:
-    verdict = judged(REAL)
-    assert verdict.valid
-    assert verdict.run_class is RunClass.SMOKE
-    assert found(verdict, "accuracy").outcome is found(verdict, "data").outcome is Outcome.PASSED
-
-
 # A test that is too good to be true
 
 

@@ -6,8 +6,8 @@ In one file, because all of it is asked of one leg that the same scripted groups
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -124,11 +124,10 @@ class Wanting(Obedient):
 
 
 def test_a_trial_begins_with_what_the_ones_before_it_learnt(
-    tmp_path: Path, comes_to_what_was_read: ComesTo
+    folders: Iterator[Path], comes_to_what_was_read: ComesTo
 ) -> None:
     """Each of them where nothing is prepared. All that ended is heard before anything is proposed, but a
     group that has no trial does not wait for what others say: here eight end theirs at the same time."""
-    folders = (tmp_path / str(number) for number in count())
 
     def course(groups: list[type[Obedient]], prepared: int, max_trials: int) -> tuple[str, int | None]:
         """D and E of the trials that were dispatched and that ended; and the parent of the second one."""
@@ -464,9 +463,9 @@ class Closes(Obedient):
 
 
 def test_what_ends_a_leg_and_what_is_refused_before_its_clock_runs(
-    tmp_path: Path, comes_to_what_was_read: ComesTo
+    folders: Iterator[Path], comes_to_what_was_read: ComesTo
 ) -> None:
-    names = {**vars(groups), **globals(), "led": leader(tmp_path)}
+    names = {**vars(groups), **globals(), "led": leader(folders)}
     comes_to_what_was_read("ends.txt", names)
 
 

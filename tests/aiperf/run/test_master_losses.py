@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from math import inf
 from pathlib import Path
 
@@ -80,10 +80,12 @@ VALIDATES = works_for(100.0, Working(), every=5.0)
 USE = HostUse(1, 10.0, 20.0, 19.0, 0.5, 0.25, 0.0, age_seconds=2.0)
 
 
-def test_who_dies_is_silent_or_does_not_stop(tmp_path: Path, comes_to_what_was_read: ComesTo) -> None:
+def test_who_dies_is_silent_or_does_not_stop(
+    folders: Iterator[Path], comes_to_what_was_read: ComesTo
+) -> None:
     """A lost group is started again, and its trials are done by others or by itself. One is lost that is
     silent for five times as long as usual in a first step; its late word is not heard."""
-    names = {**vars(groups), **globals(), "led": leader(tmp_path)}
+    names = {**vars(groups), **globals(), "led": leader(folders)}
     comes_to_what_was_read("losses.txt", names)
 
 
@@ -200,10 +202,8 @@ def test_a_device_that_deviates_twice_is_named_and_the_run_refused(tmp_path: Pat
 
 
 def test_a_run_goes_on_and_its_journal_says_what_was_seen(
-    tmp_path: Path, comes_to_what_was_read: ComesTo
+    folders: Iterator[Path], comes_to_what_was_read: ComesTo
 ) -> None:
-    folders = (tmp_path / f"{number}" for number in count())
-
     def third(*digests: str, **changes: bool) -> tuple[list[str], tuple[str, ...], list[str]]:
         """If it computes these: devices that deviate, why others are unknown, what the user hears."""
         told = lead(next(folders), groups := world(*digests), max_trials=4, changes=changes)

@@ -114,36 +114,6 @@ def test_a_lost_group_loses_its_trials_and_may_come_back() -> None:
     assert len(whole.ranks) == 3
 
 
-ONCE = [
-    events.Opened,
-    events.RankReady,
-    events.ControlMeasured,
-    events.Released,
-    events.Dispatched,
-    events.Began,
-    events.Closed,
-    events.Ended,
-    events.LegEnded,
-]
-
-
-@pytest.mark.parametrize("kind", [*ONCE, events.Tested])
-def test_what_can_happen_once_is_a_fault_the_second_time_and_changes_nothing(
-    plain: list[Timed], kind: type[Event]
-) -> None:
-    (place, *_) = places(plain, kind)
-    before, after = replayed(plain), replayed(inserted(plain, place, plain[place][1]))
-    assert [fault.text.split()[0] for fault in after.faults] == [kind.__name__]
-    unchanged = [(len(run.attempts), len(run.arrivals), run.span_seconds) for run in (before, after)]
-    assert unchanged[0] == unchanged[1]
-
-
-@pytest.mark.parametrize("kind", [events.Dispatched, events.Began, events.Released, events.LegBegan])
-def test_effects_without_their_cause_are_faults(plain: list[Timed], kind: type[Event]) -> None:
-    (place, *_) = places(plain, kind)
-    assert replayed(plain[:place] + plain[place + 1 :]).faults
-
-
 def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(
     plain: list[Timed], comes_to_what_was_read: ComesTo
 ) -> None:
@@ -154,9 +124,24 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(
         return [fault.text for fault in replayed([*timed, *((timed[-1][0], event) for event in more)]).faults]
 
     assert after(over, Beat(), GroupLost(0, "killed"), plain[-1][1]) == [], "all that may follow a leg's end"
+
+    def twice(kind: type[Event]) -> list[str]:
+        """What can happen once, and changes nothing the second time."""
+        (place, *_) = places(plain, kind)
+        before, again = replayed(plain), replayed(inserted(plain, place, plain[place][1]))
+        unchanged = [(len(run.attempts), len(run.arrivals), run.span_seconds) for run in (before, again)]
+        assert unchanged[0] == unchanged[1]
+        return [fault.text for fault in again.faults]
+
+    def missing(kind: type[Event]) -> str:
+        """The first fault without what is the cause of other lines."""
+        (place, *_) = places(plain, kind)
+        return replayed(plain[:place] + plain[place + 1 :]).faults[0].text
+
     (text,) = after(begun[:-1], events.Began(replace(began.started, threads=(1, 1, 1)), began.end))
     assert text.endswith("threads of 3 ranks, not of 1")
     names = {"fault": partial(after, begun), "ended": partial(after, over), "t": t, "Classified": Classified}
+    names |= {"twice": twice, "missing": missing}
     comes_to_what_was_read("faults.txt", {**vars(events), **vars(messages), **vars(trial), **names})
 
 

@@ -41,7 +41,7 @@ from aiperf.wire.reports import Fallback, FromGroup
 from nas.modules import Network
 from nas.morphisms.text import Upcycle
 from nas.weights import initial
-from tests.aiperf.conduct.trained import in_a_group, meeting_in
+from tests.aiperf.conduct.driven import in_a_group, meeting_in
 from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 from tests.aiperf.training.text_trials import START, UNSEEN, infinite, rank_of, text_trial

@@ -23,10 +23,8 @@ from aiperf.tasks.language.tally import FEWEST_BYTES, LEAST_OF_VALIDATION, MOST_
 from tests.aiperf.rules.forged import (
     NAMES,
     RECORDED,
-    TIMED,
     Edit,
     each,
-    failed,
     found,
     judged,
     one,
@@ -82,16 +80,17 @@ def seven_times(known: KnownSet) -> Edit:
     return of_known(known, test_examples=7 * known.test_examples, test_examples_per_class=sizes)
 
 
+def costs_the_rank(timed: list[Timed], rule: str) -> tuple[str, str]:
+    """What is said of own data, which are not invalid."""
+    verdict = judged(timed)
+    finding = found(verdict, rule)
+    assert verdict.run_class is RunClass.SMOKE
+    assert finding in verdict.unmet
+    return finding.outcome.name, finding.text
+
+
 def test_images_and_answers_are_those_of_the_set(comes_to_what_was_read: ComesTo) -> None:
     comes_to_what_was_read("forged_images.txt", {**NAMES, **globals()})
-
-
-def test_own_images_are_not_invalid_and_cost_the_rank() -> None:
-    assert failed(OWN_IMAGES(TIMED)) == {}
-    verdict = judged(OWN_IMAGES(TIMED))
-    assert found(verdict, "data").outcome is Outcome.UNKNOWN
-    assert found(verdict, "data") in verdict.unmet
-    assert verdict.run_class is RunClass.SMOKE
 
 
 # The chance of an honest run to look so
@@ -218,14 +217,6 @@ def test_the_bounds_convict_where_the_parts_of_a_text_are_known_to_be_alike(
     """A later part of any other text may be the easier one: a table takes fewer bits than prose. No network
     needs fewer bits than a text is known to take."""
     comes_to_what_was_read("forged_texts.txt", {**NAMES, **globals(), "MOST_BITS": MOST_BITS})
-
-
-def test_on_an_own_text_that_costs_the_rank_alone() -> None:
-    verdict = judged(OWN(with_tested(units=1)(REAL)))
-    finding = found(verdict, "accuracy")
-    assert verdict.valid
-    assert finding in verdict.unmet
-    assert finding.text.endswith("less than 0.75 times as much; the test may have the easier windows")
 
 
 def test_the_searches_that_were_measured_are_far_above_the_bound() -> None:

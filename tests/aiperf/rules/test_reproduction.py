@@ -17,7 +17,6 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries, new_tuner, with_tuner
 from aiperf.rules import reproduction
-from aiperf.rules.ending import Answer
 from aiperf.rules.reproduction import SavedProgress, repeated_numbers, search
 from aiperf.rules.rule import Evidence, Inspection, Outcome
 from aiperf.rules.verdict import evidence_of
@@ -26,7 +25,7 @@ from aiperf.wire.trial import State, Trial
 from nas.seeds import residual
 from nas.tuning import SPACE, installed
 from tests.aiperf.rules.forged import (
-    LOST,
+    NAMES,
     Edit,
     each,
     evidence,
@@ -40,6 +39,7 @@ from tests.aiperf.rules.forged import (
     with_hyper,
 )
 from tests.journals import Scene, Simulation, Timed, replayed, told
+from tests.tables import ComesTo
 
 MANY = told(Scene(groups=8, minutes=0, max_trials=80, epochs=2))
 
@@ -170,23 +170,19 @@ def steered(*unwanted: int, late: bool = False) -> list[Timed]:
     return run.run()
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "at their end"])
-def test_failures_that_could_steer_the_search_cost_the_class(late: bool) -> None:
-    verdict = judged(steered(9, 12, 30, late=late))
-    finding = found(verdict, "search")
-    assert verdict.answer is Answer.VALID
-    assert finding in verdict.unmet
-    assert finding.text.startswith("3 of 40 trials failed, more than 5.0 %")
+def test_failures_that_could_steer_the_search_cost_the_class_and_few_are_honest(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    """Three of forty, whether they fail at once or at their end; the first rules did not ask."""
 
+    def says(run: list[Timed]) -> tuple[str, bool, str]:
+        """The verdict, whether the search costs the class, and what is said of it."""
+        verdict = judged(run)
+        finding = found(verdict, "search")
+        return verdict.answer.name, finding in verdict.unmet, finding.text
 
-def test_a_journal_of_the_first_rules_is_judged_as_it_was() -> None:
     earlier = each(Opened, lambda event: replace(event, rules=1))
-    assert found(earlier(steered(9, 12, 30)), "search").outcome is Outcome.PASSED
-
-
-@pytest.mark.parametrize("run", [LOST, steered(9), steered(9, 30)], ids=["lost", "one", "a twentieth"])
-def test_few_failures_are_honest(run: list[Timed]) -> None:
-    assert found(run, "search").outcome is Outcome.PASSED
+    comes_to_what_was_read("steered.txt", {**NAMES, **globals(), "says": says, "earlier": earlier})
 
 
 # Whole runs whose hyper-parameters are tuned, or whose rounds are rungs

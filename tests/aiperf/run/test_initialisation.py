@@ -58,33 +58,24 @@ def computing(format: str) -> None:
     initialisation.refuse_other_formats("bf16", ready)
 
 
-def test_what_makes_work_incomparable_or_a_device_idle_is_refused(comes_to_what_was_read: ComesTo) -> None:
-    comes_to_what_was_read("refused_ranks.txt", globals())
+def late(*groups: tuple[int, ...]) -> str:
+    return str(initialisation.not_in_time(1800.0, groups, [READY, SECOND][: len(groups)]))
 
 
-def test_ranks_that_are_late_are_named() -> None:
-    groups = tuple((rank,) for rank in range(1, 14))
-    late = ", of 11 no word came: rank 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"
-    for which, ready, named in ((groups, [READY, SECOND], late), (((1,),), [READY], "")):
-        told = str(initialisation.not_in_time(1800.0, which, ready))
-        assert told == f"not all ranks were ready in 30 minutes{named}; see logs/"
+CHANGES = {"formats": {"bf16": 1e9, "fp32": 1e10}, "settings": {NOTE: "no driver"}}
 
 
-def test_a_person_is_told_of_other_directories_emulation_and_unused_devices_once() -> None:
-    native = "--format auto chooses the fastest native format"
-    changes = {"formats": {"bf16": 1e9, "fp32": 1e10}, "settings": {NOTE: "no driver"}}
-    apart = [replace(READY, **changes), replace(SECOND, sees_run=False, **changes)]  # type: ignore[arg-type]
-    assert initialisation.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
-    assert initialisation.notes(Path("/runs/one"), "bf16", apart) == [
-        "/runs/one is not shared with node2: weights, and at the end rank logs, are sent as messages",
-        f"bf16 is emulated on a device, 10 times slower than fp32; {native}",
-        "node1 and 1 more: no driver",
-    ]
+def notes(**of_second: object) -> list[str]:
+    """What a person reads, once, where both ranks differ so from the usual ones."""
+    changes = CHANGES if of_second else {}
+    ranks = [replace(READY, **changes), replace(SECOND, **changes, **of_second)]  # type: ignore[arg-type]
+    return initialisation.notes(Path("/runs/one"), "bf16", ranks)
 
 
-def test_a_host_observes_each_of_its_devices_once() -> None:
-    ranks = [*with_devices("a", "b", "a", visible=2), SECOND]
-    assert devices_by_host(ranks) == {"node1": ("a", "b"), "node2": ()}
+def test_what_makes_work_incomparable_or_a_device_idle_is_refused_and_what_a_person_reads(
+    comes_to_what_was_read: ComesTo,
+) -> None:
+    comes_to_what_was_read("refused_ranks.txt", {**globals(), "devices_by_host": devices_by_host})
 
 
 def test_a_stop_is_obeyed_within_the_time_that_the_rules_allow() -> None:

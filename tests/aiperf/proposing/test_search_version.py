@@ -25,7 +25,7 @@ def fingerprint(config: Config, proposed: list[Any]) -> str:
 
 
 def run(**changes: object) -> str:
-    """Of the trials of a run, by a search that rests on no library."""
+    """Fingerprint of the trials of a run, by a search that rests on no library."""
     changed = tuple((name.replace("__", "."), value) for name, value in changes.items())
     scene = Scene(minutes=2.0, epochs=4, changes=changed)
     proposed = [encode(event.trial) for _, event in told(scene) if isinstance(event, Dispatched)]
@@ -34,7 +34,7 @@ def run(**changes: object) -> str:
 
 
 def text() -> str:
-    """Of the networks of a run of text, whose morphisms are others."""
+    """Fingerprint of the networks of a run of text, whose morphisms are others."""
     config = load_preset("text")
     search, found = new_search(config, starting_graph(config)), []
     for number in range(12):

@@ -191,7 +191,7 @@ def test_what_the_logs_prove(folders: Iterator[Path], comes_to_what_was_read: Co
     rule than by the hash. A host that died may lose the lines that it had not put on its disk."""
 
     def says(timed: list[Timed], *changes: Change, told: Edit = lambda timed: timed) -> tuple[str, str]:
-        """Of a run whose logs were changed, and whose journal tells it otherwise."""
+        """What the rule says of a run whose logs were changed, and whose journal tells it otherwise."""
         logs = Logs(RunFiles(next(folders)))
         hashed = write_witnesses(logs.files, timed)
         for change in changes:

@@ -1,19 +1,116 @@
-"""A worker killed before the clock runs, a run directory that goes, a master that stands still."""
+"""What a trial does to its own process, and what silence is: the rank lives, the trial is given again. A
+worker killed before the clock runs, a run directory that goes, a master that stands still."""
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
+from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
+from aiperf.wire.clocks import CLOCK_SECONDS
+from aiperf.wire.trial import State
 from tests.mpi.checked import finished
-from tests.mpi.jobs import run_of, started, stop, tiny
+from tests.mpi.jobs import OPEN_MPI, Job, run_of, started, stop, tiny
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+needs_cgroups = pytest.mark.skipif(
+    not os.access(MEMORY / "cgroup.procs", os.W_OK) or os.geteuid() != 0,
+    reason="the out-of-memory killer is called by a memory cgroup (version 1), which needs root",
+)
+
+
+def command(directory: Path, trials: int, *words: object) -> list[str]:
+    """Two groups, and no limit of time: what is lost has to be done again, however slow the machine is."""
+    run = tiny(directory, 0, "--devices-per-trial", 1, "--max-trials", trials, *words)
+    return OPEN_MPI.run(3, *run)
+
+
+def repeated(job: Job) -> Replay:
+    """The run of a job that lost an attempt."""
+    replay = finished(job)
+    assert State.LOST not in {story.state for story in replay.trials.values()}, "what was lost is done again"
+    return replay
+
+
+def test_a_segmentation_fault_costs_one_attempt(directory: Path) -> None:
+    """The worker is no rank, so one MPI shows it: that whose ranks do not spin while they wait."""
+    with started(command(directory, 4), directory) as job:
+        job.wait_for('"Closed"')
+        job.worker(1).send_signal(signal.SIGSEGV)
+        job.wait_for('"GroupLost"', 10.0)
+        replay = repeated(job)
+    (loss,) = replay.leg.losses
+    killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; .+"
+    assert re.fullmatch(killed, loss.reason)
+
+
+@pytest.mark.slow
+@needs_cgroups
+def test_the_out_of_memory_killer_costs_one_attempt(directory: Path) -> None:
+    with started(command(directory, 8), directory) as job:
+        job.wait_for('"Closed"')
+        with out_of_memory(job.worker(2)):
+            job.wait_for('"GroupLost"', 30.0)
+        replay = repeated(job)
+    (loss,) = replay.leg.losses
+    assert "was killed by signal 9" in loss.reason
+
+
+@contextmanager
+def out_of_memory(process: psutil.Process) -> Iterator[None]:
+    """The kernel's killer ends it: the next page that it touches is one too many."""
+    cgroup = MEMORY / f"aiperf-{uuid.uuid4().hex}"
+    cgroup.mkdir()
+    try:
+        (cgroup / "memory.limit_in_bytes").write_text(str(1 << 20))
+        (cgroup / "cgroup.procs").write_text(str(process.pid))
+        yield
+    finally:
+        cgroup.rmdir()
+
+
+@pytest.mark.slow
+def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(directory: Path) -> None:
+    """Its rank and its worker stop together, as where a host hangs, and go on when others have its trials.
+    It was stopped before that already, when its worker was ready, which tells nothing about its clock."""
+    words = ["--silence-seconds", 3, "--set", "training.epochs=[12]"]
+    with started(command(directory, 20, *words), directory) as job:
+        job.wait_for('"LegBegan"')
+        late = job.rank(1)
+        stop(late)
+        job.wait_for('"RankReady"')  # of the other group
+        time.sleep(2 * CLOCK_SECONDS)
+        late.resume()
+        job.wait_for('"Stepped"', count=4)
+        hung = [job.worker(1), job.rank(1)]
+        for process in hung:
+            stop(process)
+        job.wait_for('"GroupLost"', 30.0)
+        for process in hung:
+            process.resume()
+        job.wait_for('"clock_offset_seconds"', 60.0, count=3)
+        replay = repeated(job)
+    (loss,) = replay.leg.losses
+    assert re.fullmatch(r"was silent for \d+ s", loss.reason)
+    assert all(event.clock.known and event.clock.least_seconds == 0.0 for event in replay.ranks)
+    # What the first incarnation did meanwhile stands in its own log alone; `checked` has summed without it.
+    assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
+
+
+# To the run itself
 
 NOTICED_SECONDS = 60.0  # of which the master needs a few, and its workers some to leave
 STALL_SECONDS = 36.0

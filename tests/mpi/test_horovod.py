@@ -12,7 +12,7 @@ from tests.mpi.checked import checked
 from tests.mpi.hosts import joined_hosts
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, started, tiny
 from tests.mpi.presets import run_preset
-from tests.mpi.steps.stepped import COMPRESSED, TOLERANCE, Ranks, difference, parameters
+from tests.mpi.steps.test_groups import COMPRESSED, TOLERANCE, Ranks, difference, parameters
 from tests.mpi.switch import as_root
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]

@@ -1,4 +1,5 @@
-"""Two hosts with names of their own: what they do not share, and a cable that is pulled."""
+"""Hosts with names of their own: what they do not share, a cable that is pulled, and one of four that
+dies."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ import pytest
 
 from aiperf.score.fabric import is_known
 from aiperf.wire.trial import State
+from analysis.readings.run_tables import devices_and_hosts
 from tests.mpi.checked import checked, finished, seen_by_witnesses
 from tests.mpi.hosts import joined_hosts
-from tests.mpi.jobs import BEGUN_SECONDS, Job, endings, started, tiny, told
+from tests.mpi.jobs import BEGUN_SECONDS, FAULT_TOLERANT, Job, endings, started, tiny, told
 from tests.mpi.switch import as_root
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900), as_root]
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900), as_root]
 
 CUT_SECONDS, SILENCE_SECONDS = 20.0, 30.0
 EPOCHS = 40  # of a trial beside a cable that is pulled
@@ -25,6 +27,7 @@ MEASURE = "aiperf.measuring.fabric:measure"
 """The function of a process that measures the fabric, in its command line."""
 
 
+@pytest.mark.slow
 def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) -> None:
     """Before the span a cable is pulled in the coupled control, which costs that figure only."""
     runs = tmp_path / "runs"
@@ -99,6 +102,7 @@ def beta_is_training(directory: Path) -> bool:
     return newest.ended is None and 0 < len(newest.validations) < EPOCHS / 2
 
 
+@pytest.mark.slow
 def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(
     directory: Path, tmp_path: Path
 ) -> None:
@@ -132,3 +136,23 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(
     assert " VALID, class smoke" in text
     assert endings(replay) == ["deadline"]
     assert replay.tested is not None
+
+
+def test_a_killed_host_costs_the_groups_on_it_and_no_more(directory: Path, tmp_path: Path) -> None:
+    words = tiny(directory, 0.25, "--devices-per-trial", 2, "--spread")
+    with (
+        joined_hosts(tmp_path, 4) as hosts,
+        started(hosts.run(*words, options=FAULT_TOLERANT), directory) as job,
+    ):
+        job.wait_for('"Closed"', count=2)
+        hosts.kill("beta")
+        job.wait_for('"GroupLost"', 10.0)
+        job.end()
+        assert " VALID, class smoke" in job.text()
+    replay = checked(directory)
+    assert replay.leg.began.groups == ((1, 3), (2, 4)), "hosts at half of the width"
+    assert devices_and_hosts(replay).endswith(" on 4 hosts, each group over 2 of them")
+    (loss,) = replay.leg.losses
+    assert (loss.group, loss.reason.partition(" is ")[2]) == (1, "dead")
+    kept = [each for each in replay.attempts if each.group == 0]
+    assert any(each.validations and each.validations[-1].end > replay.leg.end - 5 for each in kept)

@@ -1,10 +1,12 @@
-"""A pretended trial keeps the plan and the deadline as a trained one does, on any clock."""
+"""A pretended trial keeps the plan and the deadline as a trained one does, on any clock. A file of
+assumptions says all of them, and what is wrong with it is one line."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import replace
 from math import exp
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -16,16 +18,27 @@ from aiperf.conduct.actions import Action, Close, Keep, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, ValidationDone
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.pretending.assumptions import AllReduce, Heat, NodeNetwork, Spread, assumed
+from aiperf.errors import ConfigError
+from aiperf.pretending.assumptions import (
+    AllReduce,
+    Heat,
+    NodeNetwork,
+    Spread,
+    assumed,
+    assumption_names,
+    assumptions_toml,
+)
 from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended, PretendedTrial, slowest
-from aiperf.pretending.rank_report import pretended_group
+from aiperf.pretending.rank_report import pretended_group, pretended_manifest
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
+from aiperf.rules.eligibility import unrankable
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Steps, Validated
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Widen
 from nas.seeds import resolve_seed
+from tests.tables import ComesTo
 
 LAPTOP = assumed("laptop")
 DIGITS = with_overrides(load_preset("digits"), {"training.format": "fp32", "data.validation_examples": 2000})
@@ -207,3 +220,34 @@ def test_a_network_is_as_fast_as_its_parent_and_a_little_more_or_less() -> None:
         usual = seconds(Learnt(grandchild.graph), 50)
         assert seconds(grandchild, 50) == pytest.approx(usual * exp(-grandchild.rate_offset))
     assert Learnt(SEED).child(wide, Spread(0.0, 0.0)).rate_offset == 0.0
+
+
+# A file of assumptions says all of them
+
+TEXT, RATE = assumptions_toml(LAPTOP), "5000000000.0"
+
+
+def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
+    assert assumption_names() == ["h100", "laptop"]
+    for name in assumption_names():
+        path = tmp_path / f"{name}.toml"
+        path.write_text(assumptions_toml(assumed(name)), encoding="utf-8")
+        assert assumed(str(path)) == assumed(name)
+
+
+def with_change(old: str, new: str) -> None:
+    Path("mine.toml").write_text(TEXT.replace(old, new) if old else TEXT + new, encoding="utf-8")
+    assumed("mine.toml")
+
+
+@pytest.mark.usefixtures("here")
+def test_what_is_wrong_is_one_line(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("refused_assumptions.txt", globals())
+    for wrong in ("[speed]\n" + TEXT, "x = " + "[" * 50_000):  # told by the parser of each Python
+        with pytest.raises(ConfigError, match=r"^mine\.toml: .*$"):
+            with_change(TEXT, wrong)
+
+
+def test_a_ranked_run_can_be_pretended_without_its_images() -> None:
+    config = with_overrides(load_preset("ranked"), {"training.format": "bf16"})
+    assert unrankable(config, pretended_manifest(config)) == []

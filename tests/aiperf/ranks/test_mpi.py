@@ -70,6 +70,9 @@ class Wire:
 
     def abandon(self) -> None: ...
 
+    def flush(self, seconds: float) -> bool:
+        return True
+
     def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
         return self.arriving.popleft() if self.arriving else None
 

@@ -1,18 +1,30 @@
-"""From one process to a master and its ranks, where no launcher started them."""
+"""From one process to a master and its ranks, where no launcher started them; and the world of one machine,
+with a real worker in a child process."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiperf.config import load_preset
 from aiperf.errors import WorldError, installation
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks import ranks
 from aiperf.ranks.rank_options import RankOptions
-from aiperf.ranks.ranks import Ranks, across
-from aiperf.ranks.world import ALONE
+from aiperf.ranks.ranks import LocalWorld, Ranks, across
+from aiperf.ranks.world import ALONE, Gone
+from aiperf.wire.messages import Assign, Evaluate, Setup
+from aiperf.wire.reports import Evaluated, Finished, FromGroup, Ready
+from aiperf.wire.trial import State
+from nas.record import graph_to_json
+from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 from tests.tables import ComesTo
 
 # Writes down how it was called, and ends as a run that its scheduler stopped.
@@ -100,3 +112,66 @@ def test_the_mpiexec_beside_this_python_comes_first(tmp_path: Path, monkeypatch:
     assert ranks._mpiexec() == str(elsewhere / "mpiexec")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     assert ranks._mpiexec() is None
+
+
+# The world of one machine
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[LocalWorld]:
+    world = LocalWorld(RunFiles(tmp_path).log("here"), "cpu")
+    yield world
+    world.close()
+
+
+def wait(world: LocalWorld, kind: type[FromGroup] | type[Gone]) -> Any:
+    until = time.monotonic() + 60.0
+    while time.monotonic() < until:
+        received = world.receive(0.5)
+        if received is not None and isinstance(received[1], kind):
+            assert received[0] == 0
+            return received[1]
+    raise AssertionError(f"no {kind.__name__} in 60 s")
+
+
+def begin(world: LocalWorld, directory: Path) -> int:
+    """The process of the worker, once it is ready."""
+    world.send(0, Setup(CONFIG, graph_to_json(SEED), str(directory)))
+    pid: int = wait(world, Ready).pid
+    return pid
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_or_hangs_is_started_again(world: LocalWorld, tmp_path: Path) -> None:
+    assert world.groups == ((1,),)
+    pid = begin(world, tmp_path)
+    assert pid != os.getpid()
+    world.send(0, Assign(trial(0), 1))
+    assert wait(world, Finished).state is State.COMPLETE
+
+    os.kill(pid, signal.SIGKILL)
+    assert wait(world, Gone).reason.startswith(f"the worker (process {pid}) was killed by signal 9; ")
+    world.send(0, Assign(trial(1), 1))  # to nobody
+    assert world.receive(0.1) is None
+
+    assert world.restart(0)
+    second = begin(world, tmp_path)
+    assert second != pid
+    world.send(0, Evaluate(0))
+    assert wait(world, Evaluated).tally.of == 24
+
+    os.kill(second, signal.SIGSTOP)
+    assert world.receive(0.2) is None
+    assert world.restart(0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(second, 0)
+    begin(world, tmp_path)
+
+
+def test_what_a_worker_cannot_do_it_says_before_it_ends(world: LocalWorld, tmp_path: Path) -> None:
+    (tmp_path / "logs").rename(tmp_path / "moved")
+    (tmp_path / "logs").write_text("a file where its log should be")
+    world.send(0, Setup(CONFIG, graph_to_json(SEED), str(tmp_path)))
+    assert "ended with exit code 1; its error is unknown, for " in wait(world, Gone).reason
+    (tmp_path / "logs").unlink()
+    (tmp_path / "moved").rename(tmp_path / "logs")

@@ -44,13 +44,6 @@ class Hosts:
         quoted = [f"'{word}'" for word in OPEN_MPI.run(ranks, *words, options=options)]
         return [str(self.agent), "alpha", "exec", *quoted]
 
-    def cut(self, host: str = "beta") -> None:
-        """Nothing that this host sends reaches another; all still see the switch."""
-        self.switch.cut(host)
-
-    def repair(self, host: str = "beta") -> None:
-        self.switch.repair(host)
-
     def kill(self, host: str) -> None:
         """Ends all processes of the program on a host at once. The daemon of mpiexec stays: without it
         mpiexec would end the job (docs/limits.md)."""

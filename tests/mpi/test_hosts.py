@@ -36,9 +36,9 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     words, output = tiny(directory, 0, "--max-trials", 16), tmp_path / "job.out"
     with joined_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), directory, output) as job:
         measuring = both_in_the_coupled_control(job)
-        hosts.cut()
+        hosts.switch.cut("beta")
         psutil.wait_procs(measuring, 2 * BEGUN_SECONDS)
-        hosts.repair()
+        hosts.switch.repair("beta")
         replay = finished(job)
         text = job.text()
     fabric = replay.leg.fabric
@@ -113,16 +113,16 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(
     ):
         job.wait_for('"Closed"', count=4)
         before = steps_of_beta(directory)
-        hosts.cut()
+        hosts.switch.cut("beta")
         time.sleep(CUT_SECONDS)
         assert steps_of_beta(directory) <= before + 100, "what was on its way"
-        hosts.repair()
+        hosts.switch.repair("beta")
         repaired = time.monotonic()
         while steps_of_beta(directory) <= before + 100 or not beta_is_training(directory):
             assert time.monotonic() < repaired + 30, job.text()
             time.sleep(0.2)
         assert '"GroupLost"' not in job.journal()
-        hosts.cut()
+        hosts.switch.cut("beta")
         cut = time.monotonic()
         noticed = job.wait_for('"GroupLost"', 3 * SILENCE_SECONDS) - cut
         job.end()

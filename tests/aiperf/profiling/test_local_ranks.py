@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.errors import WorldError
 from aiperf.profiling import local_ranks, rank_process
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork
@@ -26,7 +25,6 @@ from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 
 pytestmark = pytest.mark.torch
-MEMORY = "probably because memory ran out"
 CEILINGS = Ceilings(1e11, 1e10)
 PASSES = {"load", "forward", "loss", "backward", "optimizer", "between phases"}
 
@@ -73,33 +71,22 @@ def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytes
     assert re.match(r"a step of 1073741824 images needs about .* use a smaller --batch", said)
 
 
-@pytest.mark.parametrize(
-    ("end", "expected"),
-    [
-        ("exit 1", "the profiling process of rank 0 ended with code 1; error: last words"),
-        (
-            "kill -9 $$",
-            "the profiling process was killed, probably because memory ran out; use a smaller --batch",
-        ),
-    ],
-)
-def test_a_process_that_dies_is_reported(
-    end: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_keeps_a_profile_from_its_steps_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    """A shell script stands for the process, since only its end counts."""
-    install(tmp_path, {"program": f"#!/bin/sh\necho first\necho last words\necho\n{end}\n"})
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "program"))
-    with pytest.raises(WorldError) as refused:
-        profile_locally(work_of(IMAGES), tmp_path)
-    assert str(refused.value) == expected
+    """A batch that ranks cannot share; a process that dies, for which a script stands."""
 
-
-def test_a_batch_that_ranks_cannot_share(comes_to_what_was_read: ComesTo) -> None:
     def shared(batch: int, ranks: int) -> None:
         work = work_of(IMAGES)
         replace(work, ranks=ranks, hyper=replace(work.hyper, batch_size=batch))
 
-    comes_to_what_was_read("unshared.txt", {"shared": shared})
+    def ends(end: str) -> None:
+        install(tmp_path, {"program": f"#!/bin/sh\necho first\necho last words\necho\n{end}\n"})
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", str(tmp_path / "program"))
+            profile_locally(work_of(IMAGES), tmp_path)
+
+    comes_to_what_was_read("refused_profiles.txt", {"shared": shared, "ends": ends})
 
 
 def test_no_rank_outlives_the_command(tmp_path: Path) -> None:

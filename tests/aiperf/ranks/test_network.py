@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
@@ -45,14 +46,12 @@ def joined(
     master: NetworkLink, rank: int, place: MeetingPlace, proxy: MeetingPlace | None = None
 ) -> NetworkLink:
     """A rank that has connected, through a proxy if there is one."""
-    found: list[NetworkLink] = []
-    joining = threading.Thread(target=lambda: found.append(linked(rank, proxy or place, master.size)))
-    joining.start()
-    until = time.monotonic() + 30
-    while rank not in master._ways and time.monotonic() < until:
-        assert master.receive(0.05) is None
-    joining.join()
-    return found[0]
+    with ThreadPoolExecutor() as pool:
+        joining = pool.submit(linked, rank, proxy or place, master.size)
+        until = time.monotonic() + 30
+        while rank not in master._ways and time.monotonic() < until:
+            assert master.receive(0.05) is None
+        return joining.result()
 
 
 def links(size: int, place: MeetingPlace) -> list[NetworkLink]:
@@ -100,16 +99,15 @@ def test_messages_keep_their_order_between_all_ranks_and_no_port_stays_open(plac
 
 
 def test_a_rank_may_start_before_the_master(place: MeetingPlace) -> None:
-    found: list[NetworkLink] = []
-    early = threading.Thread(target=lambda: found.append(linked(1, place, 2)))
-    early.start()
-    time.sleep(0.3)
-    master = linked(0, place, 2)
-    master.send(1, 7, b"said before it is there")
-    while early.is_alive():
-        assert master.receive(0.01) is None
-    assert received(found[0], master, 1) == [Received(0, 7, b"said before it is there")]
-    leave(master, *found)
+    with ThreadPoolExecutor() as pool:
+        early = pool.submit(linked, 1, place, 2)
+        time.sleep(0.3)
+        master = linked(0, place, 2)
+        master.send(1, 7, b"said before it is there")
+        while not early.done():
+            assert master.receive(0.01) is None
+    assert received(early.result(), master, 1) == [Received(0, 7, b"said before it is there")]
+    leave(master, early.result())
 
 
 def test_a_rank_says_whom_it_cannot_reach_long_before_it_gives_up(
@@ -275,32 +273,19 @@ def test_records_of_a_hello_cost_no_more_files_than_ranks(place: MeetingPlace) -
     leave(master, *ranks)
 
 
-@pytest.mark.parametrize(
-    ("rank", "change", "told"),
-    [
-        (2, {"secret": b"another secret, as long"}, "it closed the connection without an answer, and its"),
-        (1, {}, "it closed the connection without an answer, and its output says why; give all ranks"),
-    ],
-)
-def test_a_rank_that_is_refused_says_so(
-    rank: int, change: dict[str, bytes], told: str, place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_is_refused_says_so(place: MeetingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """One with another secret, and a second one with the number of another."""
     monkeypatch.setattr(network_link, "PAUSES", (0.01, 0.01))
     master = linked(0, place)
     first = joined(master, 1, place)
-    errors: list[str] = []
-
-    def join() -> None:
-        with pytest.raises(WorldError) as refused:
-            linked(rank, replace(place, **change))  # type: ignore[arg-type]
-        errors.append(str(refused.value))
-
-    joining = threading.Thread(target=join)
-    joining.start()
-    while joining.is_alive():
-        master.receive(0.01)
-    assert errors[0].startswith(f"rank {rank} cannot reach rank 0 at {place}: {told}")
+    for rank, secret in ((2, b"another secret, as long"), (1, KEY)):
+        with ThreadPoolExecutor() as pool:
+            joining = pool.submit(linked, rank, replace(place, secret=secret))
+            while not joining.done():
+                master.receive(0.01)
+        said = "it closed the connection without an answer, and its output says why; give all ranks"
+        assert isinstance(error := joining.exception(), WorldError)
+        assert str(error).startswith(f"rank {rank} cannot reach rank 0 at {place}: {said}")
     leave(master, first)
 
 

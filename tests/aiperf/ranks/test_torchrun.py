@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -145,28 +146,15 @@ def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(above: Path) -> 
     assert list((above / "tmp").iterdir()) == []
 
 
-def few_files(patch: pytest.MonkeyPatch, above: Path) -> None:
-    patch.setattr("resource.getrlimit", lambda kind: (1024, 4096))
-
-
-def long_name(patch: pytest.MonkeyPatch, above: Path) -> None:
+def test_what_sockets_cannot_do_is_refused(above: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as few:
+        few.setattr("resource.getrlimit", lambda kind: (1024, 4096))
+        with pytest.raises(WorldError, match=r"needs 5256 open files, .*, but the limit is 4096; raise it"):
+            linked(0, size=5000)
     (long := above / ("x" * 100)).mkdir()
-    patch.setattr(tempfile, "tempdir", str(long))
-
-
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (few_files, r"needs 5256 open files, .*, but the limit is 4096; raise it"),
-        (long_name, "set TMPDIR to a shorter path"),
-    ],
-)
-def test_what_sockets_cannot_do_is_refused(
-    harm: Callable[[pytest.MonkeyPatch, Path], None], said: str, above: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harm(monkeypatch, above)
-    with pytest.raises(WorldError, match=said):
-        linked(0, size=5000)
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(WorldError, match="set TMPDIR to a shorter path"):
+        linked(0)
 
 
 def test_two_runs_of_one_name_do_not_hear_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,30 +255,6 @@ def test_the_folder_is_in_tmpdir_whatever_the_run_is_called(run_id: str, above: 
     assert [path.name for path in above.rglob("*")] == ["tmp"]
 
 
-def test_a_frame_of_no_rank_ends_its_connection_and_nothing_else(
-    caplog: pytest.LogCaptureFixture, comes_to_what_was_read: ComesTo
-) -> None:
-    first, second = linked(0), linked(1)
-
-    def refused(frame: bytes) -> str:
-        caplog.clear()
-        with caplog.at_level(logging.ERROR), socket.socket(socket.AF_UNIX) as stranger:
-            stranger.settimeout(10)
-            stranger.connect(str(first._path(0)))
-            stranger.sendall(frame + b"x")
-            assert first.receive(0.1) is None
-            assert stranger.recv(1) == b"", "closed"
-        (line,) = caplog.messages
-        return line.replace(f"process {os.getpid()}", "a process")
-
-    comes_to_what_was_read("frames.txt", {"refused": refused, "HEAD": HEAD})
-    second.send(0, 7, b"from a rank")
-    assert received(first) == [Received(1, 7, b"from a rank")]
-    first.send(1, 8, b"to it")
-    assert received(second)
-    leave(first, second)
-
-
 SPEAK = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as stranger:
@@ -299,32 +263,40 @@ with socket.socket(socket.AF_UNIX) as stranger:
 """
 
 
-def test_a_process_that_passes_for_a_rank_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
-    first, second = linked(0), linked(1)
-    second.send(0, 7, b"from the rank")
-    assert received(first)
-    frame = HEAD.pack(1, 1, 0).hex()
-    subprocess.run([sys.executable, "-I", "-c", SPEAK, first._path(0), frame], check=True)
-    assert first.receive(0.1) is None
-    (line,) = caplog.messages
-    assert line.endswith(f": it sent a message of rank 1, which is process {os.getpid()}")
-    second.send(0, 8, b"from the rank")
-    assert [each.tag for each in received(first)] == [8]
-    leave(first, second)
-
-
-def test_a_process_of_another_user_is_not_heard(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_who_is_no_rank_is_not_heard_and_costs_the_ranks_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, comes_to_what_was_read: ComesTo
 ) -> None:
-    first, user = linked(0), os.getuid()
-    with monkeypatch.context() as other, socket.socket(socket.AF_UNIX) as stranger:
-        other.setattr(os, "getuid", lambda: user + 1)
-        stranger.settimeout(10)
-        stranger.connect(str(first._path(0)))
-        stranger.sendall(HEAD.pack(1, 1, 0) + b"x")
+    """Frames of no rank, another process with the number of one, and a process of another user."""
+    first, second = linked(0), linked(1)
+    second.send(0, 7, b"from a rank")
+    assert received(first) == [Received(1, 7, b"from a rank")]
+
+    def line() -> str:
         assert first.receive(0.1) is None
-        with pytest.raises(ConnectionResetError):
-            stranger.recv(1)
-    (line,) = caplog.messages
-    assert line.startswith(f"rank 0 refused a connection: process {os.getpid()} belongs to ")
-    first.finalize()
+        (said,) = caplog.messages
+        caplog.clear()
+        return re.sub("belongs to .*", "belongs to …", said.replace(f"process {os.getpid()}", "this process"))
+
+    def refused(frame: bytes, user: int = os.getuid()) -> str:
+        with monkeypatch.context() as other, socket.socket(socket.AF_UNIX) as stranger:
+            other.setattr(os, "getuid", lambda: user)
+            stranger.settimeout(10)
+            stranger.connect(str(first._path(0)))
+            stranger.sendall(frame + b"x")
+            said = line()
+            with suppress(ConnectionResetError):
+                assert stranger.recv(1) == b"", "closed"
+        return said
+
+    def of_another_process(frame: bytes) -> str:
+        subprocess.run([sys.executable, "-I", "-c", SPEAK, first._path(0), frame.hex()], check=True)
+        return re.sub("^.*: it sent", "… it sent", line())
+
+    names = {"HEAD": HEAD, "ANOTHER": os.getuid() + 1}
+    own = {"refused": refused, "of_another_process": of_another_process}
+    comes_to_what_was_read("frames.txt", names | own)
+    second.send(0, 8, b"from it again")
+    assert [each.tag for each in received(first)] == [8]
+    first.send(1, 9, b"to it")
+    assert received(second)
+    leave(first, second)

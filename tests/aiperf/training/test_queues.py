@@ -24,7 +24,7 @@ from aiperf.training.kept_network import Kept
 from aiperf.wire.messages import Assign, Release
 from aiperf.wire.reports import NEAR, Fallback, Finished, Ready, Started
 from nas.weights import initial
-from tests.aiperf.engines.recording import Again, Recording
+from tests.aiperf.engines.recording import Again, Recording, recording
 from tests.aiperf.engines.test_graphed import Averaging
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial, working
 
@@ -110,15 +110,6 @@ class Wrapping(Solo):
         return Averaging(network), optimizer
 
 
-@dataclass(frozen=True)
-class Near(Recording):
-    """A device whose place on the bus is known."""
-
-    @property
-    def pci_address(self) -> str:
-        return "0000:c1:00.0"
-
-
 @dataclass
 class Breaking(Wrapping):
     """A group of two that breaks after its steps were captured."""
@@ -144,7 +135,8 @@ def test_a_group_that_breaks_is_left_without_a_graph_and_a_rank_stays_near_its_d
 ) -> None:
     """Leaving the group would hang while a graph is alive, whoever refers to it: pytorch/pytorch#115388."""
     monkeypatch.setattr(worker_module, "stay_near", {"0000:c1:00.0": "0-7"}.get)
-    device = Near.bind(0)
+    monkeypatch.setattr(Recording, "pci_address", "0000:c1:00.0")
+    device = recording()
     group = Breaking([], device.captured)
     with working(tmp_path, parallel=group, device=device, step="graphed") as channel:
         channel.tell(Release(None), Assign(trial(0), 1))
@@ -156,29 +148,21 @@ def test_a_group_that_breaks_is_left_without_a_graph_and_a_rank_stays_near_its_d
     assert ready.settings[NEAR] == "0-7"
 
 
-@dataclass(frozen=True)
-class OnCuda(Recording):
-    """A processor that says it is CUDA."""
-
-    kind = "cuda"
-
-    @property
-    def torch(self) -> torch.device:
-        return torch.device("cpu")
-
-
 @pytest.mark.parametrize(("wraps", "called"), [(True, "natively"), (False, "by sums")])
 def test_batch_norm_over_a_group_is_torchs_own_on_cuda_under_ddp(
     monkeypatch: pytest.MonkeyPatch, wraps: bool, called: str
 ) -> None:
+    """Here of a processor that says it is CUDA."""
     seen = list[str]()
+    monkeypatch.setattr(Recording, "kind", "cuda")
+    monkeypatch.setattr(Recording, "torch", torch.device("cpu"))
     monkeypatch.setattr(built_trial, "synchronise_natively", lambda network: seen.append("natively"))
     monkeypatch.setattr(built_trial, "synchronise", lambda network, total: seen.append("by sums"))
     group = Wrapping([])
     group.wraps_network, group.ranks = wraps, 2
     training = replace(CONFIG.training, batch_norm="synchronised")
     data = load(CONFIG.data, torch.device("cpu"), 0)
-    rank = Rank(OnCuda.bind(0), data, training, group)
+    rank = Rank(recording(), data, training, group)
     built_trial.build(rank, trial(0), 1, Kept(SEED, initial(SEED, 0), {}))
     assert seen == [called]
 

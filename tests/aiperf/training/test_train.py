@@ -183,18 +183,14 @@ def test_captured_steps_train_as_eager_ones_do(dropout: float) -> None:
     assert capture.done.count("replay") == 1 + 3  # checked, then three steps
 
 
-class Contiguous(Recording):
-    """A device with the memory format of Ascend's."""
-
-    layout = Npu.layout
-
-
-def test_a_trial_of_contiguous_images_needs_no_other_format() -> None:
+def test_a_trial_of_contiguous_images_needs_no_other_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device with the memory format of Ascend's."""
     eager = trained("eager")
     with OnlyContiguous():
         with pytest.raises(RuntimeError, match="Only contiguous_format or preserve_format is supported"):
             trained("eager")
-        device = Contiguous.bind(0)
+        monkeypatch.setattr(Recording, "layout", Npu.layout)
+        device = recording()
         assert used_formats(device, "fp32") == dict.fromkeys(PRODUCTS, "fp32")
         found = trained("eager", device)
     assert all(torch.allclose(found.learnt[name], each, atol=1e-4) for name, each in eager.learnt.items())

@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -21,12 +22,12 @@ from analysis.submissions.schema import SchemaError, check
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.packages import make
 from tests.journals import Scene, Timed, of_origin, told, write_run
+from tests.tables import ComesTo
 
 WHOLE = told(Scene(groups=1))
 HALF = WHOLE[: len(WHOLE) // 2]
 END = WHOLE[40][0]
 LOST = [(END, GroupLost(0, "the node is gone")), (END, LegEnded("error: every group is lost", END))]
-CAUSE = "every group was lost; the first, group 0: the node is gone"
 
 
 def edited(timed: list[Timed]) -> list[Timed]:
@@ -37,13 +38,12 @@ def edited(timed: list[Timed]) -> list[Timed]:
 
 MARKED = [origin.value for origin in Origin if origin is not Origin.MEASURED]
 RUNS = {
-    "measured": (WHOLE, "VALID", 0),
-    "lost": ([*WHOLE[:40], *LOST], "NO RESULT", 3),
-    "cut": (HALF, "INCOMPLETE", 75),
-    "edited": (edited(WHOLE), "INVALID", 1),
-    **{name: (of_origin(WHOLE, Origin(name)), "SIMULATED", 4) for name in MARKED},
+    "measured": WHOLE,
+    "lost": [*WHOLE[:40], *LOST],
+    "cut": HALF,
+    "edited": edited(WHOLE),
+    **{name: of_origin(WHOLE, Origin(name)) for name in MARKED},
 }
-OTHERS = [(name, *told[1:]) for name, told in RUNS.items() if name != "measured"]
 LINES = {name: mark.line for name in MARKED if (mark := mark_of(Origin(name)))}
 Made = dict[str, RunFiles]
 
@@ -51,90 +51,49 @@ Made = dict[str, RunFiles]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("runs")
-    return {name: write_run(folder / name, timed) for name, (timed, _, _) in RUNS.items()}
+    return {name: write_run(folder / name, timed) for name, timed in RUNS.items()}
 
 
-def listed(folder: Path) -> list[tuple[Path, int]]:
-    return sorted((path, path.stat().st_size) for path in folder.rglob("*"))
+ANSWERS = "(?:VALID|INVALID|INCOMPLETE|NO RESULT|SIMULATED|PRETENDED)"
+SAID = re.compile(
+    rf"^(?:package )?{ANSWERS}\b.*|^verdict .*|^sustained OPS(?: so far|, \w+)?|^Warning: .*|^aiperf-hpc: .*"
+    r"|^aiperf_(?:verdict_info|valid)\{.*|^\d+ ranked, .*"
+    r'|"(?:valid|class|answer|cause|origin)": ?(?:"[^"]*"|\w+)|<title>.*?</title>|<p class="mark".*?</p>'
+    r'|<span class="badge[^>]*>[^<]*</span>|<dl class="key">|<s>|<dt>sustained OPS[^<]*</dt>'
+    rf"|{ANSWERS}: the run[^<]*",
+    re.MULTILINE,
+)
+"""What is printed or written of what a run is, and of what its figures are worth."""
 
 
-@pytest.mark.parametrize(("name", "answer", "code"), OTHERS)
-class TestARunThatIsNotValid:
-    def test_ends_score_and_validate_with_a_code_of_its_own(
-        self, name: str, answer: str, code: int, made: Made, typed: Typed
-    ) -> None:
-        directory = made[name].directory
-        assert typed("validate", directory) == code
-        assert typed.out.splitlines()[-1].startswith(answer)
-        assert typed("score", directory) == code
-        assert re.search(f"^verdict +{answer}", typed.out, re.M)
-        assert "class " not in typed.out
-        assert typed("score", "--json", directory) == code
-        found = json.loads(typed.out)
-        assert (found["valid"], found["class"], found["answer"]) == (False, None, answer)
-        assert found["cause"]
-        assert found.get("origin") == (name if name in MARKED else None)
+@pytest.mark.usefixtures("undrawn")
+def test_all_commands_say_the_same_of_a_run_and_change_nothing_of_it(
+    made: Made, typed: Typed, here: Path, comes_to_what_was_read: ComesTo
+) -> None:
+    """By words and exit codes. It is packed only for others to see what is wrong with it; a package that
+    somebody made all the same has the answer of its run, and the folder that it was unpacked into is gone."""
+    folder, out = made["lost"].directory.parent, Path("out")
+    for name, files in made.items():
+        make(here / f"{name}.tar.gz", files)
 
-    @pytest.mark.usefixtures("undrawn")
-    def test_is_told_so_by_everything_that_shows_it(
-        self, name: str, answer: str, code: int, made: Made, typed: Typed, tmp_path: Path
-    ) -> None:
-        directory, page, result = made[name].directory, tmp_path / "report.html", tmp_path / "result.json"
-        assert typed("report", directory, "-o", page) == 0
-        html = page.read_text(encoding="utf-8")
-        assert f">{answer}</span>" in html
-        assert f"<title>{name.upper() + ': ' if name in MARKED else ''}simulated: {answer}</title>" in html
-        assert ('<dl class="key">' in html) == (answer != "NO RESULT")
-        assert ("<s>" in html) == (answer == "INVALID")
-        assert ("<dt>sustained OPS so far</dt>" in html) == (answer == "INCOMPLETE")
-        assert typed("report", directory, "--json", "-o", result) == 0
-        verdict = json.loads(result.read_text(encoding="utf-8"))["verdict"]
-        assert [verdict[key] for key in ("valid", "class", "answer")] == [False, None, answer]
-        origin = f'origin="{name}",' if name in MARKED else ""
-        assert typed("export", "--openmetrics", directory) == 0
-        assert f'aiperf_verdict_info{{answer="{answer}",{origin}run="simulated"}} 1.0' in typed.out
-        assert f'aiperf_valid{{{origin}run="simulated"}} 0.0' in typed.out
-        assert typed("compare", made["measured"].directory, directory) == 0
-        assert typed.out.startswith(f"Warning: the second run is {answer}, its figures must not be used ")
+    def sizes() -> list[tuple[Path, int]]:
+        return sorted((path, path.stat().st_size) for path in folder.rglob("*"))
 
-    def test_is_not_packed_unless_for_others_to_see_what_is_wrong_with_it(
-        self, name: str, answer: str, code: int, made: Made, typed: Typed, tmp_path: Path
-    ) -> None:
-        """And a package that somebody made all the same has the answer of its run."""
-        directory, packed = made[name].directory, tmp_path / "p.tar.gz"
-        before, cause = listed(directory), f"{answer}: "
-        if name in MARKED:
-            cause = f"the run is {name}: no network was trained"
-            assert typed("package", directory, "--print-system") == 1
-            assert typed.err.startswith(f"aiperf-hpc: {directory} cannot be submitted: {cause}")
-        if answer != "INVALID":
-            assert typed("package", directory, "-o", packed) == 1
-            assert typed.err.startswith(f"aiperf-hpc: {directory} cannot be submitted: {cause}")
-            assert (typed.out, typed.err.count("\n"), listed(directory)) == ("", 1, before)
-            assert not packed.exists()
-        assert typed("validate", make(packed, made[name])) == code
-        assert typed.out.splitlines()[-1] == f"package {answer}"
-        assert "aiperf-hpc resume /" not in typed.out, "the folder that it was unpacked into is gone"
+    before = sizes()
 
+    def said(words: str) -> tuple[int, list[str]]:
+        code = typed(*(made[word].directory if word in made else word for word in words.split()))
+        assert typed.out or typed.err.count("\n") == 1
+        assert (sizes(), out.exists()) == (before, "out" in words.split() and code == 0)
+        text = re.sub("\n  +", " ", typed.out + typed.err)
+        for page in (out / "index.html", out):
+            if page.is_file():
+                text += page.read_text(encoding="utf-8")
+        out.is_dir() and rmtree(out)
+        out.unlink(missing_ok=True)
+        return code, [each.replace(f"{folder}/", "") for each in dict.fromkeys(SAID.findall(text))]
 
-def test_a_run_without_a_result_has_no_score_and_says_how_to_continue(made: Made, typed: Typed) -> None:
-    lost, cut = made["lost"].directory, made["cut"].directory
-    typed("score", lost)
-    assert "OPS" not in typed.out.split("verdict")[0]
-    typed("score", cut)
-    assert "sustained OPS so far    " in typed.out
-    for words, said in {
-        ("score", lost): CAUSE,
-        ("status", lost): f"{'verdict':<24}NO RESULT: {CAUSE}",
-        ("status", "--watch", lost): f"NO RESULT: {CAUSE}",
-        ("score", cut): f"`aiperf-hpc resume {cut}` continues it",
-        ("status", cut): f"`aiperf-hpc resume {cut}` continues it",
-        ("status", made["measured"].directory): f"{'verdict':<24}VALID, class smoke",
-    }.items():
-        typed(*words)
-        assert " ".join(said.split()) in " ".join(typed.out.split()), words
-    assert typed("scaling", lost, "-o", lost.parent) == 1
-    assert f"{lost}: NO RESULT: {CAUSE}" in typed.err
+    comes_to_what_was_read("answers.txt", {"said": said})
 
 
 def test_by_its_schema_a_result_has_an_answer_or_a_class_and_says_what_was_not_measured(
@@ -230,35 +189,6 @@ class TestARunThatWasNotMeasured:
         assert typed("export", "--openmetrics", directory) == 0
         assert unmarked_samples(typed.out, name) == []
 
-    def test_goes_on_only_as_what_it_is(self, name: str, made: Made, typed: Typed) -> None:
-        """A simulated one does not; a pretended one does, and is shown once more where it is complete."""
-        before = listed(made[name].directory)
-        code, why, lines = {
-            "simulated": (1, "cannot be continued; start a new run: the run is simulated", 1),
-            "pretended": (4, "is complete; this is its result", 2),
-        }[name]
-        assert typed("resume", made[name].directory) == code
-        assert why in typed.err
-        assert (typed.err.count("\n"), listed(made[name].directory)) == (lines, before)
-
-    @pytest.mark.usefixtures("undrawn")
-    def test_is_neither_ranked_nor_compared_unmarked(
-        self, name: str, made: Made, typed: Typed, tmp_path: Path
-    ) -> None:
-        make(tmp_path / "p.tar.gz", made[name])
-        assert typed("rank", tmp_path, "-o", tmp_path / "site") == 0
-        assert "0 ranked, 0 smoke, 1 refused" in typed.out
-        site = (tmp_path / "site/index.html").read_text(encoding="utf-8")
-        assert f"SIMULATED: the run is {name}: " in site
-        page, measured, other = tmp_path / "c.html", made["measured"].directory, made[name].directory
-        assert typed("compare", measured, other, "-o", page) == 0
-        assert f"simulated (first)  simulated (second), {name}" in re.sub(r"  +", "  ", typed.out)
-        mark = f'<p class="mark" role="note">{name.upper()}: the second run is {name}: no network'
-        assert mark in page.read_text(encoding="utf-8")
-        assert typed("scaling", measured, other, "-o", tmp_path / "s") == 1
-        assert typed.err.count("\n") == 1
-        assert not (tmp_path / "s").exists()
-
 
 def test_a_page_and_figures_that_were_not_measured_say_so(made: Made, typed: Typed, tmp_path: Path) -> None:
     files = made["simulated"]
@@ -276,15 +206,3 @@ def test_a_page_and_figures_that_were_not_measured_say_so(made: Made, typed: Typ
     assert len(figures) == len(drawings) // 2 > 0
     assert [svg for svg in (*drawings, *figures) if svg.count(">SIMULATED</text>") < 4] == []
     assert all(", simulated</text>" in svg for svg in figures)
-
-
-def test_two_unmeasured_runs_of_different_kinds_are_told_apart(
-    made: Made, typed: Typed, tmp_path: Path
-) -> None:
-    page, directories = tmp_path / "c.html", [made[name].directory for name in MARKED]
-    assert typed("compare", *directories, "-o", page) == 0
-    html = page.read_text(encoding="utf-8")
-    assert "the first run is pretended: no network" in html
-    assert "; the second run is simulated: no network" in html
-    assert typed("scaling", *directories, "-o", tmp_path / "s") == 1
-    assert f"{directories[1]} is simulated and {directories[0]} is pretended; " in typed.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import sys
 import tarfile
 import threading
@@ -17,7 +18,9 @@ import pytest
 from aiperf.commands import status, validate
 from aiperf.journal.events import Dispatched
 from aiperf.journal.run_files import RunFiles
+from analysis.submissions.keys import read_keys
 from tests.aiperf.commands.typed import Typed
+from tests.analysis.packages import contents, described, make, packed
 from tests.journals import Scene, told, write_run
 from tests.tables import ComesTo
 
@@ -33,14 +36,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
 
 
 @pytest.fixture
-def described(typed: Typed, run: RunFiles, tmp_path: Path) -> Path:
+def system(typed: Typed, run: RunFiles, tmp_path: Path) -> Path:
     """A description as a person would complete it, by a template that says what to complete and how."""
     assert typed("package", run.directory, "--print-system") == 0
-    system = json.loads(typed.out)
+    template = json.loads(typed.out)
     assert [line.split(": ")[1] for line in typed.err.splitlines()] == list(PERSON)
-    assert not any(system[name] for name in PERSON)
+    assert not any(template[name] for name in PERSON)
     assert "Research, Development, or Internal (RDI); Preview.\n" in typed.err
-    (tmp_path / "system.json").write_text(json.dumps(system | PERSON))
+    (tmp_path / "system.json").write_text(json.dumps(template | PERSON))
     return tmp_path / "system.json"
 
 
@@ -83,15 +86,15 @@ def test_package_asks_a_person_for_what_it_cannot_know(
 def test_what_can_be_known_before_the_work_is_told_before_it(
     typed: Typed,
     run: RunFiles,
-    described: Path,
+    system: Path,
     monkeypatch: pytest.MonkeyPatch,
     comes_to_what_was_read: ComesTo,
 ) -> None:
-    monkeypatch.chdir(described.parent)
-    system = json.loads(described.read_text())
+    monkeypatch.chdir(system.parent)
+    whole = json.loads(system.read_text())
 
     def refused(fields: dict[str, object], options: tuple[str, ...] = ()) -> str:
-        described.write_text(json.dumps(system | fields))
+        system.write_text(json.dumps(whole | fields))
         Path("twice.json").write_text('{"submitter": "x", "submitter": "y"}')
         output = ("--system", "system.json", "-o", "p.tar.gz", *options)
         assert typed("package", run.directory, "--address", "a@b", *output) == 1
@@ -102,7 +105,7 @@ def test_what_can_be_known_before_the_work_is_told_before_it(
 
 
 def test_a_package_is_made_signed_validated_and_ranked(
-    typed: Typed, run: RunFiles, described: Path, tmp_path: Path
+    typed: Typed, run: RunFiles, system: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "packages"
     folder.mkdir()
@@ -111,7 +114,7 @@ def test_a_package_is_made_signed_validated_and_ranked(
     assert typed("key", tmp_path / "site.key", "--show") == 0
     public = typed.out.strip()
     assert line == f"{public} Example University\n"
-    options = ("--system", described, "--address", "a@example.org", "--key", tmp_path / "site.key")
+    options = ("--system", system, "--address", "a@example.org", "--key", tmp_path / "site.key")
     assert typed("package", run.directory, "-o", package, *options) == 0
     assert typed("validate", package) == 0
     assert typed.out.rstrip().endswith("package VALID")
@@ -227,3 +230,116 @@ def test_status_watches_until_the_end(
     writer.join()
     assert "ended: deadline" in typed.out
     assert "credited so far" in typed.out
+
+
+GROUPS = Path("tests/recorded/groups")
+"""A real run that kept the weights of the network that it tested."""
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(GROUPS, tmp_path_factory.mktemp("runs") / "groups"))
+
+
+@pytest.fixture
+def options(groups: Path, tmp_path: Path) -> tuple[object, ...]:
+    (tmp_path / "system.json").write_text(json.dumps(described(RunFiles(groups))))
+    return "--system", tmp_path / "system.json", "--address", "a@example.org"
+
+
+@pytest.fixture(scope="module")
+def package(groups: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("packages") / "result.tar.gz", RunFiles(groups))
+
+
+def test_score_report_export_and_compare_take_a_package(
+    typed: Typed, groups: Path, package: Path, tmp_path: Path
+) -> None:
+    for words in (("score",), ("score", "--json"), ("export", "--csv")):
+        assert typed(*words, groups) == 0
+        told = typed.out.replace(str(groups), str(package))
+        assert typed(*words, package) == 0
+        assert typed.out == told
+    assert typed("report", package) == 0
+    assert typed.out == f"{package.parent}/result.report.html\n"
+    page = (package.parent / "result.report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<h1>Testbed</h1>" in page
+    assert '<p class="eyebrow">Example University · run ' in page
+    assert typed("report", "--json", package, "-o", tmp_path / "own.json") == 0
+    assert (tmp_path / "own.json").read_bytes() == contents(package)["runs/groups/result.json"]
+    assert typed("compare", package, groups) == 0
+    assert typed.out.startswith("The second run is as fast as the first.")
+    assert {path.name for path in package.parent.iterdir()} == {"result.tar.gz", "result.report.html"}
+
+
+def test_one_run_of_several_is_named(typed: Typed, groups: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree("tests/recorded/alone", tmp_path / "alone"))
+    package = make(tmp_path / "two.tar.gz", RunFiles(groups), RunFiles(other))
+    assert typed("score", package) == 1
+    assert typed.err == (
+        f"aiperf-hpc: {package} contains the runs groups, alone; give one of them, such as {package}/groups\n"
+    )
+    assert typed("score", package / "alone") == 0
+    assert str(package / "alone" / "journal.jsonl") in typed.out
+    assert typed("report", package / "alone") == 0
+    assert typed.out == f"{tmp_path}/two.alone.report.html\n"
+    assert typed("score", package / "third") == 1
+    assert "contains the runs groups, alone" in typed.err
+
+
+def test_a_package_that_is_not_as_it_was_sealed_is_not_shown(
+    typed: Typed, package: Path, tmp_path: Path
+) -> None:
+    files = contents(package)
+    files["runs/groups/journal.jsonl"] += b"\n"
+    forged = packed(tmp_path / "forged.tar.gz", files)
+    for words in (("score", forged), ("report", forged), ("compare", package, forged)):
+        assert typed(*words) == 1
+        assert typed.err == (
+            f"aiperf-hpc: {forged} was changed after it was sealed: runs/groups/journal.jsonl: its checksum "
+            f"differs from the manifest\n"
+        )
+
+
+@pytest.mark.torch
+def test_weights_are_evaluated_again_by_whoever_has_the_package(
+    typed: Typed, groups: Path, options: tuple[object, ...], package: Path, tmp_path: Path
+) -> None:
+    assert typed("validate", package, "--reevaluate") == 2
+    assert typed.err.endswith(
+        f"aiperf-hpc: {package}: runs/groups has no weights; ask for a package made with `package "
+        f"--with-weights`\n"
+    )
+    whole = tmp_path / "whole.tar.gz"
+    assert typed("package", groups, "-o", whole, "--with-weights", *options) == 0
+    assert "passed  weights             the weights of trial 0 have the recorded hash" in typed.out
+    assert "runs/groups/weights/0.safetensors" in contents(whole)
+    assert typed("validate", whole, "--reevaluate", "--device", "cpu") == 0
+    assert "reevaluated: trial 0, test: 0 of 64 wrong here, 0 of 64 wrong in the journal: agrees" in typed.out
+    assert typed.out.endswith("package VALID\n")
+
+
+def test_weights_that_are_not_there_are_not_packed(
+    typed: Typed, options: tuple[object, ...], tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree("tests/recorded/groups", tmp_path / "bare"))
+    (other / "weights" / "0.safetensors").unlink()
+    assert typed("package", other, "-o", tmp_path / "p.tar.gz", "--with-weights", *options) == 1
+    assert "weights/0.safetensors: No such file or directory" in typed.err
+    assert not (tmp_path / "p.tar.gz").exists()
+
+
+KEY = "0123456789abcdef" * 4
+
+
+def test_a_bad_register_is_one_line(here: Path, comes_to_what_was_read: ComesTo) -> None:
+    path = Path("register")
+
+    def read(text: str | bytes | None) -> object:
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_keys(path)
+
+    comes_to_what_was_read("registers.txt", {"read": read, "KEY": KEY})

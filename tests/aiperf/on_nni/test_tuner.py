@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Timer
 from time import sleep
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -32,10 +32,11 @@ from aiperf.on_nni.tuner import SearchTuner
 from aiperf.ranks.world import Gone
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import Assign, CheckDevice, Quit, Setup, ToGroup, Validated, unpack
+from aiperf.wire.messages import Assign, CheckDevice, Quit, Setup, Validated
 from aiperf.wire.reports import Finished
 from aiperf.wire.trial import HyperParameters, Segment, State, Trial
 from nas.bounded import LARGEST_BYTES
+from tests.aiperf.ranks.test_relay import Worker
 from tests.tables import ComesTo
 
 HERE = Path(aiperf.on_nni.__file__).parent
@@ -107,42 +108,23 @@ def test_a_trial_outlives_the_manager_that_shows_it(caplog: pytest.LogCaptureFix
 TRIAL = Trial(0, None, (), HyperParameters(0.1, 8), 1, 1, 0)
 
 
-class Standing:
-    """Stands for a worker of our own, and hears what it is sent."""
-
-    started: ClassVar[list[Standing]] = []
-
-    def __init__(self, place: Place, device: str, log: Path) -> None:
-        self.heard = list[ToGroup]()
-        self.started.append(self)
-
-    def send(self, data: bytes) -> None:
-        self.heard.append(unpack(ToGroup, data))
-
-    def receive(self, seconds: float) -> None:
-        sleep(seconds)
-
-    def end(self) -> None:
-        pass
-
-
 def test_who_is_started_for_the_end_measures_no_fabric(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would wait for an address, and get a request instead."""
-    monkeypatch.setattr(nni_world, "WorkerProcess", Standing)
-    monkeypatch.setattr(Standing, "started", [])
+    monkeypatch.setattr(nni_world, "WorkerProcess", Worker)
+    monkeypatch.setattr(Worker, "started", [])
     places = tuple(Place(rank, (rank,), rank - 1, 2) for rank in (1, 2))
     with closing(NniWorld(RunFiles(tmp_path), places, "cpu")) as world:
         world.send_all(Setup(load_preset("digits"), {}, str(tmp_path), fabric_seconds=60.0))
         world.send(0, Assign(TRIAL, 1))  # its process takes the place of our own worker
         world.send(0, CheckDevice(1.0))
-    assert [[type(each) for each in one.heard] for one in Standing.started] == [
+    assert [[type(each) for each in one.heard] for one in Worker.started] == [
         [Setup, Quit],
         [Setup, Quit],
         [Setup, CheckDevice, Quit],
     ]
-    setups = [one.heard[0] for one in Standing.started]
+    setups = [one.heard[0] for one in Worker.started]
     assert [setup.fabric_seconds for setup in setups if isinstance(setup, Setup)] == [60.0, 60.0, 0.0]
 
 
@@ -150,7 +132,7 @@ def test_a_process_that_ends_when_it_has_called_is_a_lost_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that NNI kills while it is given its trial."""
-    monkeypatch.setattr(nni_world, "WorkerProcess", Standing)
+    monkeypatch.setattr(nni_world, "WorkerProcess", Worker)
     monkeypatch.setattr(nni_world, "tell", cut_off)
     with closing(NniWorld(RunFiles(tmp_path), (Place(1, (1,), 0, 1),), "cpu")) as world:
         world.send(0, Setup(load_preset("digits"), {}, str(tmp_path)))

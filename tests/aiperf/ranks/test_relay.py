@@ -40,8 +40,8 @@ class Worker:
     def __init__(self, place: Place, device: str, log: Path) -> None:
         if Worker.says and isinstance(Worker.says[0], OSError):
             raise Worker.says.popleft()
-        assert (place, device) == (PLACE, "cpu")
-        self.log, self.heard, self.ended = log, list[ToGroup](), ""
+        self.place, self.log, self.heard, self.ended = place, log, list[ToGroup](), ""
+        assert device == "cpu"
         Worker.started.append(self)
 
     def send(self, data: bytes) -> None:
@@ -49,6 +49,7 @@ class Worker:
 
     def receive(self, seconds: float) -> bytes | None:
         if not Worker.says:
+            time.sleep(seconds)
             return None
         message = Worker.says.popleft()
         if message is None:
@@ -98,7 +99,8 @@ def test_what_a_rank_says_and_what_becomes_of_its_workers(
         hello, *said = [message for _, _, message in wire.said(FromGroup)]
         assert isinstance(hello, Hello)
         assert all(any(heard == one for _, one in told) for each in Worker.started for heard in each.heard)
-        assert {each.log.parent for each in Worker.started} <= {RunFiles(tmp_path).log("host").parent}
+        places = {(each.place, each.log.parent) for each in Worker.started}
+        assert places <= {(PLACE, RunFiles(tmp_path).log("host").parent)}
         host = socket.gethostname()
         return said, [
             (

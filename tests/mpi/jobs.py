@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -212,7 +211,3 @@ def told(directory: Path) -> Replay:
 def endings(replay: Replay) -> list[str | None]:
     """Why each leg ended; None for one that was cut off."""
     return [leg.ended and leg.ended.reason for leg in replay.legs]
-
-
-def stop(process: psutil.Process) -> None:
-    process.send_signal(signal.SIGSTOP)

@@ -21,7 +21,7 @@ from aiperf.rules.verdict import judge
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.trial import State
 from tests.mpi.checked import finished
-from tests.mpi.jobs import OPEN_MPI, Job, run_of, started, stop, tiny
+from tests.mpi.jobs import OPEN_MPI, Job, run_of, started, tiny
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -90,14 +90,14 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(directory: Pat
     with started(command(directory, 20, *words), directory) as job:
         job.wait_for('"LegBegan"')
         late = job.rank(1)
-        stop(late)
+        late.suspend()
         job.wait_for('"RankReady"')  # of the other group
         time.sleep(2 * CLOCK_SECONDS)
         late.resume()
         job.wait_for('"Stepped"', count=4)
         hung = [job.worker(1), job.rank(1)]
         for process in hung:
-            stop(process)
+            process.suspend()
         job.wait_for('"GroupLost"', 30.0)
         for process in hung:
             process.resume()
@@ -148,9 +148,9 @@ def test_a_master_that_stands_still_makes_no_run_invalid(ranks: int, minutes: fl
     """Also beyond its deadline, and with groups that have run out of work."""
     with started(run_of(ranks, *tiny(directory, minutes, "--device", "cpu")), directory) as job:
         job.wait_for('"Closed"', count=2)
-        stop(job.master())
+        job.master().suspend()
         time.sleep(STALL_SECONDS)
-        job.master().send_signal(signal.SIGCONT)
+        job.master().resume()
         replay = finished(job)
     assert [round(stall.seconds) >= STALL_SECONDS for stall in replay.leg.stalls] == [True]
     assert replay.leg.losses == []

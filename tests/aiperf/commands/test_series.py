@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aiperf.commands import series
-from aiperf.commands.run import UNREPEATED
-from aiperf.config import load_preset
 from aiperf.host import scheduler_warning
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
@@ -24,6 +23,7 @@ from aiperf.ranks.ranks import PROGRAM, Ranks
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 from tests.mpi.jobs import environ
+from tests.tables import ComesTo
 
 Codes = Callable[[list[int]], list[list[str]]]
 
@@ -101,70 +101,36 @@ def test_a_series_stops_goes_on_and_ends_with_its_spread(
         assert typed.err.count("\n") == 1
 
 
-def test_one_seed_and_the_settings_of_another_run(started: Codes, typed: Typed, here: Path) -> None:
-    """Simulated ones, as pretended ones, end with a code of their own."""
-    like = write_run(here / "like", told(Scene(groups=1, changes=(("random_seed", 5),)))).directory
-    commands = started([4, 75])
-    options = ("--like", like, "--batch-size", 32, "--repeats", 2, "--same-seed", "--pretend", "laptop")
-    assert typed("run", *options) == 75
-    directory = Path(commands[0][-2]).parent
-    passed = ("--like", str(like), "--set", "training.batch_size=32", "--pretend", "laptop")
-    assert commands == [expected(directory, number, 5, *passed) for number in (1, 2)]
-    assert directory.parent == Path("runs")
-    assert f"exit code 75; to continue: aiperf-hpc run --like {like} --batch-size 32 " in typed.err
-    assert typed.err.endswith(f" --directory {directory} --resume\n")
-
-
-def test_runs_that_are_to_be_ranked_have_one_seed(started: Codes, typed: Typed, tmp_path: Path) -> None:
-    commands = started([4, 3])
-    words = ("--preset", "ranked", "--data", tmp_path, "--directory", tmp_path / "runs", "--repeats", 2)
-    assert typed("run", *words) == 3
-    assert {words[-4] for words in commands} == {f"random_seed={load_preset('ranked').random_seed}"}
-
-
-@pytest.fixture
-def unwarned() -> Iterator[None]:
-    yield
-    scheduler_warning.noted().clear()
-
-
-@pytest.mark.parametrize(
-    ("codes", "code", "said"), [([-4], 130, True), ([-75], 130, True), ([1], 1, False), ([3], 3, False)]
-)
-def test_only_what_was_stopped_is_to_be_continued_and_after_ctrl_c_none_starts(
-    codes: list[int], code: int, said: bool, started: Codes, typed: Typed, tmp_path: Path
+def test_which_runs_are_started_and_what_is_said_of_the_rest(
+    started: Codes, typed: Typed, here: Path, monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
-    assert len(started(codes)) == 0
-    assert typed("run", "--repeats", 2, "--directory", tmp_path / "a") == code
-    assert codes == []
-    assert f"stopped at run 1 of 2, exit code {code}" in typed.err
-    assert ("; to continue: aiperf-hpc run --repeats 2 " in typed.err) is said
+    """Only what was stopped is to be continued, and after Ctrl-C or a warning none starts. Simulated ones, as
+    pretended ones, end with a code of their own; runs that are to be ranked have one seed. A series is
+    neither of a batch job without the length of its runs, nor of several ranks."""
+    write_run(here / "like", told(Scene(groups=1, changes=(("random_seed", 5),))))
 
+    def ran(
+        codes: list[int],
+        words: str,
+        warned: bool = False,
+        job_seconds: float | None = None,
+        rank: LaunchedRank | None = None,
+    ) -> tuple[int, list[str], str]:
+        """The exit code, the commands of the runs, and the end of what is said."""
+        commands = started(codes)
+        with monkeypatch.context() as patched:
+            patched.setattr(series, "job_seconds_left", lambda environment, now: job_seconds)
+            patched.setattr("aiperf.ranks.launcher.launched_rank", lambda environment: rank)
+            patched.setattr("aiperf.ranks.ranks.across", lambda wanted, lead: lead(Ranks(wanted)))
+            patched.setattr(scheduler_warning, "_noted", [signal.SIGTERM] * warned)
+            code = typed("run", *words.split())
+        assert codes == []
+        said = [*map(shlex.join, commands), typed.err.splitlines()[-1].removeprefix("aiperf-hpc: ")]
+        *own, last = [re.sub(r"runs/\d[^/ ]*", "runs/ID", each).replace(str(here), "…") for each in said]
+        return code, own, last
 
-@pytest.mark.usefixtures("unwarned")
-def test_after_a_warning_no_further_run_starts(started: Codes, typed: Typed, tmp_path: Path) -> None:
-    commands = started([0])
-    scheduler_warning.noted().append(signal.SIGTERM)
-    assert typed("run", "--repeats", 2, "--directory", tmp_path / "a") == 75
-    assert commands == []
-    assert "stopped at run 1 of 2, exit code 75; to continue: " in typed.err
-
-
-def test_what_cannot_be_repeated_is_refused(
-    started: Codes, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = started([])
-    monkeypatch.setattr(series, "job_seconds_left", lambda environment, now: 3600.0)
-    assert typed("run", "--repeats", 2, "--directory", tmp_path / "run") == 1
-    assert typed.err == (
-        "aiperf-hpc: --repeats in a batch job: give the length of each run with --minutes or --hours\n"
-    )
-    rank = LaunchedRank(0, 3, "mpiexec", False)
-    monkeypatch.setattr("aiperf.ranks.launcher.launched_rank", lambda environment: rank)
-    monkeypatch.setattr("aiperf.ranks.ranks.across", lambda wanted, lead: lead(Ranks(wanted)))
-    assert typed("run", "--repeats", 2, "--minutes", 1, "--directory", tmp_path / "run") == 1
-    assert typed.err == f"aiperf-hpc: {UNREPEATED}\n"
-    assert (commands, list(tmp_path.iterdir())) == ([], [])
+    comes_to_what_was_read("series.txt", {"ran": ran, "LaunchedRank": LaunchedRank})
+    assert not Path("g").exists()
 
 
 CHILD = """

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from aiperf.parallel.batchnorm import synchronise, synchronise_natively
-from tests.aiperf.training.test_two_workers import Together
+from tests.aiperf.training.test_group_workers import Together
 
 SHARES = (3, 5, 4)  # images of each rank
 SHAPE = (6, 4, 5)  # channels, height, width

@@ -3,16 +3,11 @@ worker killed before the clock runs, a run directory that goes, a master that st
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from aiperf.journal.replay import Replay
@@ -24,12 +19,6 @@ from tests.mpi.checked import finished
 from tests.mpi.jobs import OPEN_MPI, Job, run_of, started, tiny
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
-
-MEMORY = Path("/sys/fs/cgroup/memory")
-needs_cgroups = pytest.mark.skipif(
-    not os.access(MEMORY / "cgroup.procs", os.W_OK) or os.geteuid() != 0,
-    reason="the out-of-memory killer is called by a memory cgroup (version 1), which needs root",
-)
 
 
 def command(directory: Path, trials: int, *words: object) -> list[str]:
@@ -55,31 +44,6 @@ def test_a_segmentation_fault_costs_one_attempt(directory: Path) -> None:
     (loss,) = replay.leg.losses
     killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; .+"
     assert re.fullmatch(killed, loss.reason)
-
-
-@pytest.mark.slow
-@needs_cgroups
-def test_the_out_of_memory_killer_costs_one_attempt(directory: Path) -> None:
-    with started(command(directory, 8), directory) as job:
-        job.wait_for('"Closed"')
-        with out_of_memory(job.worker(2)):
-            job.wait_for('"GroupLost"', 30.0)
-        replay = repeated(job)
-    (loss,) = replay.leg.losses
-    assert "was killed by signal 9" in loss.reason
-
-
-@contextmanager
-def out_of_memory(process: psutil.Process) -> Iterator[None]:
-    """The kernel's killer ends it: the next page that it touches is one too many."""
-    cgroup = MEMORY / f"aiperf-{uuid.uuid4().hex}"
-    cgroup.mkdir()
-    try:
-        (cgroup / "memory.limit_in_bytes").write_text(str(1 << 20))
-        (cgroup / "cgroup.procs").write_text(str(process.pid))
-        yield
-    finally:
-        cgroup.rmdir()
 
 
 @pytest.mark.slow

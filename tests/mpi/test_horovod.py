@@ -9,10 +9,9 @@ import pytest
 from aiperf.journal.run_files import RunFiles
 from analysis.readings.run_tables import devices_and_hosts
 from tests.mpi.checked import checked
-from tests.mpi.hosts import joined_hosts
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, started, tiny
 from tests.mpi.steps.test_groups import COMPRESSED, TOLERANCE, Ranks, difference, parameters
-from tests.mpi.switch import as_root
+from tests.mpi.switch import as_root, joined_hosts
 from tests.mpi.test_runs import run_preset
 
 pytestmark = [pytest.mark.horovod, pytest.mark.timeout(900)]

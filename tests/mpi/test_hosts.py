@@ -15,9 +15,8 @@ from aiperf.score.fabric import is_known
 from aiperf.wire.trial import State
 from analysis.readings.run_tables import devices_and_hosts
 from tests.mpi.checked import checked, finished, seen_by_witnesses
-from tests.mpi.hosts import joined_hosts
 from tests.mpi.jobs import BEGUN_SECONDS, FAULT_TOLERANT, Job, endings, started, tiny, told
-from tests.mpi.switch import as_root
+from tests.mpi.switch import as_root, joined_hosts
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900), as_root]
 

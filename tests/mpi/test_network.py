@@ -16,9 +16,8 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.launcher import SECRET
 from aiperf.rules.verdict import judge
 from tests.house.tree import ROOT
-from tests.mpi.hosts import Hosts, joined_hosts
 from tests.mpi.jobs import endings, started, tiny, told
-from tests.mpi.switch import as_root
+from tests.mpi.switch import Hosts, as_root, joined_hosts
 from tests.mpi.test_signals import STOPPED
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(600)]

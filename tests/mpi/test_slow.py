@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +21,9 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from analysis.exports.summary import status_text
-from tests.mpi.jobs import OPEN_MPI, PROGRAM, Job, environ, started, tiny
+from analysis.pages.report import report_html
+from analysis.readings.judgement import examine
+from tests.mpi.jobs import OPEN_MPI, Job, started, tiny
 from tests.mpi.test_signals import CONTINUE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -35,20 +36,11 @@ CONTROL = Path("/sys/fs/cgroup/cpu")
 """Control groups of version 1; only root may write there."""
 
 
-def command(*words: object) -> str:
-    program = [OPEN_MPI.python, "-c", PROGRAM, *map(str, words)]
-    return subprocess.run(program, env=environ(), check=True, capture_output=True, text=True).stdout
-
-
 def slow_lines(directory: Path) -> list[str]:
     """The lines of `status` on slow ranks, made in this process, because on a busy machine a new one is
     late."""
     files = RunFiles(directory)
-    return named_in(status_text(replay(read_journal(files.journal)), files))
-
-
-def named_in(text: str) -> list[str]:
-    lines = text.splitlines()
+    lines = status_text(replay(read_journal(files.journal)), files).splitlines()
     first = next(index for index, line in enumerate(lines) if line.startswith("slow"))
     return [line.removeprefix("slow").strip() for line in lines[first:]]
 
@@ -92,8 +84,7 @@ def test_a_busy_loop_beside_one_of_four_ranks_is_named(directory: Path) -> None:
             job.master().send_signal(signal.SIGTERM)  # what follows would show nothing more
             assert job.end() == CONTINUE, job.text()
         assert "group 3 on" in job.text()
-    named = [line for line in named_in(command("status", directory)) if line.startswith("group")]
+    named = [line for line in slow_lines(directory) if line.startswith("group")]
     assert len(named) == 1, named
     assert "below the median of the groups' rates on comparable work" in named[0]
-    command("report", directory)
-    assert "group 3 on" in (directory / "report.html").read_text(encoding="utf-8")
+    assert "group 3 on" in report_html(examine(RunFiles(directory)))

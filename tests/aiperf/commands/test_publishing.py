@@ -140,16 +140,13 @@ def test_export_writes_a_file(typed: Typed, run: RunFiles, tmp_path: Path) -> No
     assert (tmp_path / "x").read_text().startswith("trial,parent,")
 
 
-def test_runs_are_compared_and_scale_if_they_are_alike(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
+def test_runs_scale_if_they_are_alike(typed: Typed, run: RunFiles, tmp_path: Path) -> None:
     one, other = (write_run(tmp_path / f"{n}", told(Scene(groups=1, epochs=n))).directory for n in (20, 5))
     assert typed("scaling", one, run.directory, "-o", tmp_path / "study") == 0
     assert typed.out.startswith("| run | nodes | devices | sustained OPS |")
     assert (tmp_path / "study" / "scaling.png").stat().st_size > 1000
     assert typed("scaling", other, run.directory, "-o", tmp_path / "study") == 1
     assert "training.epochs is (20,) there and (5,) here" in typed.err
-    assert typed("compare", run.directory, run.directory, "-o", tmp_path / "c.html") == 0
-    assert typed.out.startswith("The second run is as fast as the first.")
-    assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
 
 
 VIEWS = (

@@ -7,16 +7,22 @@ import errno
 import io
 import json
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
+import onnxruntime
 import pytest
+import torch
 
 from aiperf.commands.optional_libraries import extra
-from aiperf.errors import MissingExtra
+from aiperf.data import load
+from aiperf.errors import DataError, MissingExtra
 from aiperf.journal.events import Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
@@ -34,6 +40,7 @@ from nas.text_seeds import gpt_4x128
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.comparing.test_acceptance import GOOD, forged, study
 from tests.analysis.packages import written
+from tests.house.tree import ROOT
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 
@@ -238,3 +245,39 @@ def test_a_library_of_an_extra_that_is_missing_is_named(monkeypatch: pytest.Monk
     )
     with pytest.raises(ModuleNotFoundError, match=r"numpy\.absent"), extra("report"):
         import numpy.absent  # noqa: F401
+
+
+# Networks for other programs
+
+RUN = ROOT / "tests/recorded/groups"
+
+
+def test_both_files_answer_as_the_journal_says(typed: Typed, tmp_path: Path) -> None:
+    python, onnx = tmp_path / "best.py", tmp_path / "best.onnx"
+    assert typed("graph", RUN, "--torch", python, "--onnx", onnx) == 0, typed.err
+    assert typed.out.split() == [str(python), str(tmp_path / "best.safetensors"), str(onnx)]
+    run = replay(read_journal(RUN / "journal.jsonl"))
+    config = run.opened.config
+    test = load(config.data, torch.device("cpu"), config.random_seed).test
+    parts = [(images.numpy(), targets.numpy()) for images, targets in test.sweep(16, 0, 1)]
+    images, targets = (np.concatenate(part) for part in zip(*parts))
+    (by_onnx,) = onnxruntime.InferenceSession(str(onnx)).run(["logits"], {"images": images})
+    by_torch = runpy.run_path(str(python))["load"]()(torch.from_numpy(images)).detach().numpy()
+    np.testing.assert_allclose(by_onnx, by_torch, rtol=1e-4, atol=1e-4)
+    for logits in (by_onnx, by_torch):
+        assert (int((logits.argmax(1) == targets).sum()), len(targets)) == (run.tested.tally.correct, 64)
+    assert np.bincount(targets).max() < 40  # no answer that is always the same does it
+    assert "network: trial 0 of groups\n" in python.read_text(encoding="utf-8")
+    assert "test: 0 of 64 wrong\n" in python.read_text(encoding="utf-8")
+
+
+def test_without_the_data_a_line_says_that_prepare_is_missing(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = Mock(side_effect=DataError("/data is not a folder"))
+    monkeypatch.setattr("aiperf.training.found_network.preparation_of", refuse)
+    assert typed("graph", RUN, "--torch", tmp_path / "best.py") == 0
+    assert typed.err == (
+        "aiperf-hpc: no prepare() in the file, for the data cannot be read here: /data is not a folder\n"
+    )
+    assert "prepare" not in (tmp_path / "best.py").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.hardware import bound
 from aiperf.hardware.bound import bound_ops_per_second, processor_ops_per_second
 from aiperf.hardware.peak import GIB, PEAKS, TERA, peak_ops_per_second
 from aiperf.wire.reports import Processor
@@ -66,4 +67,4 @@ def together(*ranks: Mapping[str, object], format: str = "bf16") -> float | None
 
 def test_a_bound_is_that_of_the_instructions_and_of_the_listed_peaks(comes_to_what_was_read: ComesTo) -> None:
     """No memory, processor or clock that is claimed widens one, and one device without leaves all without."""
-    comes_to_what_was_read("bounds.txt", globals())
+    comes_to_what_was_read("bounds.txt", vars(bound) | globals())

@@ -20,7 +20,7 @@ from aiperf.wire.profile_records import Ceilings, Recorded
 from analysis.readings.profile import Profile
 from analysis.readings.profile_spans import BESIDE
 from nas.record import decode, encode
-from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
+from tests.aiperf.profiling.test_step_memory import BATCH, IMAGES, TEXT, work_of
 from tests.launch.stand_ins import install
 from tests.tables import ComesTo
 

@@ -1,4 +1,5 @@
-"""Memory of a step: what was measured is what must be there, and what was predicted is near it."""
+"""Steps that are profiled in the tests' own process, on generated examples: their memory, measured and
+predicted; and marks, which put names around a step and change nothing of it."""
 
 from __future__ import annotations
 
@@ -12,24 +13,54 @@ import torch
 from torch import Tensor, nn
 
 from aiperf.conduct.actions import Keep
+from aiperf.data import load
 from aiperf.device import bind
 from aiperf.errors import WorldError
+from aiperf.parallel.parallel import Solo
 from aiperf.profiling.rank_process import refuse_too_large
-from aiperf.profiling.steps import marked_nodes, measure_memory, predict_memory, run_rounds
+from aiperf.profiling.steps import TrialSteps, marked_nodes, measure_memory, predict_memory, run_rounds
+from aiperf.profiling.work import ProfileWork, of_seed
 from aiperf.proposing.memory_model import step_parts, training_bytes
+from aiperf.tasks.registry import task_of_graph
+from aiperf.training.built_trial import Rank, build
+from aiperf.training.kept_network import Kept
 from aiperf.training.train import TrainedTrial
 from aiperf.wire.profile_records import STEP, PredictedMemory
+from aiperf.wire.trial import Trial
 from analysis.readings.profile_spans import spans
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Attention, Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
 from nas.modules import Network
 from nas.morphisms.sites import replaced
+from nas.record import graph_from_json
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_2x64
 from nas.weights import initial
-from tests.aiperf.profiling.trials import BATCH, IMAGES, NETWORKS, steps_of, work_of
 from tests.nas.grown import modern
+
+IMAGES = residual((1, 16, 16))
+TEXT = llama_2x64((16,))
+NETWORKS = {"images": IMAGES, "text": TEXT}
+BATCH = 4
+
+
+def work_of(graph: Graph, format: str = "fp32", ranks: int = 1, examples: int = BATCH) -> ProfileWork:
+    """`examples`: of each rank."""
+    work = of_seed(task_of_graph(graph), graph, examples * ranks)
+    return replace(work, training=replace(work.training, format=format), device="cpu", ranks=ranks, rounds=2)
+
+
+def steps_of(graph: Graph, format: str = "fp32", examples: int = BATCH) -> TrialSteps:
+    work = work_of(graph, format, examples=examples)
+    device = bind("cpu", 0)
+    torch.manual_seed(1)
+    data = load(work.data, device.torch, work.random_seed)
+    rank = Rank(device, data, work.training, Solo())
+    own = graph_from_json(dict(work.graph))
+    trial = Trial(0, None, (), work.hyper, round=1, epochs=1, seed=1)
+    return TrialSteps(rank, build(rank, trial, 1, Kept(own, initial(own, 1), {})))
+
 
 FP32 = 4
 EXAMPLES = 16

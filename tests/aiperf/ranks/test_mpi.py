@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -19,24 +20,24 @@ from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.shipping import is_piece, log_pieces, pieces
 from aiperf.ranks.tree import HEAD, MISSING, goes_to_all, split
 from aiperf.ranks.world import Gone
+from aiperf.wire import messages
 from aiperf.wire.clocks import ROUND_TRIPS
-from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, ToAll, layout
+from aiperf.wire.layout import Bye, Describe, Described, Hello, Lost, MasterBeat, ToAll, layout
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
     Quit,
-    Release,
     Setup,
-    Stop,
     TimeOfDay,
     ToGroup,
     pack,
     unpack,
 )
-from aiperf.wire.reports import Finished, FromGroup
+from aiperf.wire.reports import Finished, FromGroup, Ready
 from aiperf.wire.trial import HyperParameters, State, Trial
 from tests.aiperf.training.test_worker import CONFIG
 from tests.journals import READY
+from tests.tables import ComesTo
 
 HOSTS = ("node1", "node1", "node1", "node2", "node2")
 PLACES = layout(HOSTS)
@@ -167,12 +168,77 @@ def test_a_rank_that_dies_before_it_reports_is_named_when_the_launcher_warns_the
         gather(linked(wire))
 
 
-def test_a_group_is_spoken_to_by_its_leader_and_any_rank_of_it_is_heard(wire: Wire, world: MpiWorld) -> None:
-    assert world.groups == ((1, 2), (3, 4))
-    world.send(1, Release(None))
-    assert wire.said() == [(3, 1, Release(None))]
-    wire.arrive(4, 1, replace(READY, rank=4))
-    assert heard(world) == (1, replace(READY, rank=4))
+Step = Callable[[Wire, MpiWorld], object]
+
+
+def ready(rank: int, tag: int = 1) -> Step:
+    return lambda wire, world: wire.arrive(rank, tag, replace(READY, rank=rank))
+
+
+def lost(rank: int, reason: str) -> Step:
+    return lambda wire, world: wire.arrive(rank, 1, Lost(reason))
+
+
+def misses_a_message(rank: int) -> Step:
+    return lambda wire, world: wire.arriving.append(Received(rank, 0, HEAD.pack(MISSING, 0, 0)))
+
+
+def dead(*ranks: int) -> Step:
+    return lambda wire, world: setattr(wire, "failed", frozenset(ranks))
+
+
+def say(group: int | None, message: ToGroup) -> Step:
+    return lambda wire, world: world.send_all(message) if group is None else world.send(group, message)
+
+
+def restart(group: int) -> Step:
+    return lambda wire, world: f"group {group} {'can' if world.restart(group) else 'cannot'} be started again"
+
+
+def look(wire: Wire, world: MpiWorld) -> str:
+    """What the master hears at once."""
+    match world.receive(0):
+        case group, Gone(reason):
+            return f"group {group} is gone: {reason}"
+        case group, Ready() as message:
+            assert message == replace(READY, rank=message.rank)
+            return f"rank {message.rank} of group {group} is ready"
+        case heard:
+            assert heard is None
+            return "nothing"
+
+
+def wait(wire: Wire, world: MpiWorld) -> str:
+    """What it has heard when all that was on its way has arrived."""
+    return next((heard for _ in range(10) if (heard := look(wire, world)) != "nothing"), "nothing")
+
+
+def test_what_the_master_hears_and_what_is_said_to_ranks(
+    files: RunFiles, comes_to_what_was_read: ComesTo
+) -> None:
+    """A group is spoken to by its leader, and any rank of it is heard. A dead rank takes its group and no
+    other. What was said before a restart is not heard after it. Ranks that are dead, or of a lost group, give
+    nothing on; at once, and not with the next beat."""
+
+    def after(*steps: Step, children: bool = True) -> list[object]:
+        """What comes of steps, one after the other, at the master of the groups (1, 2) and (3, 4)."""
+        wire, found = Wire(), list[object]()
+        world = MpiWorld(linked(wire), files, HOSTS, PLACES, children=children)
+        assert wire.said() == [(place.rank, 0, place) for place in PLACES]
+        for step in steps:
+            outcome, to_all = step(wire, world), Counter[str]()
+            found += [outcome] if outcome else []
+            for rank, tag, data in wire.sent:
+                if goes_to_all(data):
+                    to_all[str(unpack(ToGroup, data[HEAD.size :]))] += 1
+                else:
+                    before, message = split(data)
+                    found.append(f"to {rank}, tag {tag}, after {before}: {unpack(ToGroup, message)}")
+            found += [f"to all {number}: {message}" for message, number in to_all.items()]
+            wire.sent.clear()
+        return found
+
+    comes_to_what_was_read("master.txt", {**vars(messages), **globals(), "after": after})
 
 
 def test_a_rank_is_ready_when_its_clock_was_compared(wire: Wire, world: MpiWorld) -> None:
@@ -183,45 +249,6 @@ def test_a_rank_is_ready_when_its_clock_was_compared(wire: Wire, world: MpiWorld
     clock = world.clock_of(4)
     assert clock.known
     assert abs(clock.offset_seconds - 0.25) <= clock.uncertainty_seconds
-
-
-def test_who_is_lost_while_its_clock_is_compared_was_never_ready(wire: Wire, world: MpiWorld) -> None:
-    for rank in (1, 3):
-        wire.arrive(rank, 1, replace(READY, rank=rank))
-    wire.arrive(3, 1, Lost("killed by signal 9"))
-    assert world.receive(0) is None
-    assert world.restart(0)
-    assert heard(world) == (1, Gone("rank 3 on node2: killed by signal 9"))
-    assert heard(world) is None
-
-
-def test_what_was_said_before_a_restart_is_not_heard_after_it(wire: Wire, world: MpiWorld) -> None:
-    wire.arrive(2, 1, Lost("killed by signal 9"))
-    assert world.receive(0) == (0, Gone("rank 2 on node1: killed by signal 9"))
-    assert world.restart(0)
-    wire.arrive(1, 1, Lost("the other one, too"))
-    wire.arrive(1, 1, replace(READY, rank=1))
-    assert world.receive(0) is None
-    assert world.receive(0) is None
-    wire.arrive(1, 2, replace(READY, rank=1))
-    assert heard(world) == (0, replace(READY, rank=1))
-    world.send(0, Release(None))
-    assert wire.said() == [(1, 2, Release(None))]
-
-
-def test_a_dead_rank_takes_its_group_and_no_other(wire: Wire, world: MpiWorld, files: RunFiles) -> None:
-    wire.failed = frozenset({4})
-    assert world.receive(0) == (1, Gone("rank 4 on node2 is dead"))
-    assert wire.said() == [(3, 2, Disband()), (4, 2, Disband())]
-    assert world.receive(0) is None
-    assert not world.restart(1)
-    wire.arrive(3, 1, Lost("the gradients do not come"))
-    assert world.receive(0) is None
-    world.send(1, Release(None))
-    world.send(0, Release(None))
-    assert wire.said() == [(1, 1, Release(None))]
-    themselves = MpiWorld(linked(wire), files, HOSTS, PLACES, children=False)  # train, and no child of theirs
-    assert not themselves.restart(0)
 
 
 def test_weights_go_before_what_needs_them_to_a_group_apart(
@@ -287,35 +314,6 @@ def test_the_master_shows_that_it_lives(wire: Wire, world: MpiWorld, monkeypatch
     monkeypatch.setattr(mpi, "HEARTBEAT_SECONDS", 0.0)
     world.receive(0)
     assert wire.said_to_all() == [(rank, ToAll((), (), {}, MasterBeat())) for rank in (1, 2, 3, 4)]
-
-
-def test_ranks_that_are_dead_or_of_a_lost_group_give_nothing_on(wire: Wire, world: MpiWorld) -> None:
-    assert world.restart(0)
-    world.receive(0)
-    assert wire.said_to_all()[0][1] == ToAll((1, 2), (), {}, MasterBeat()), (
-        "at once, and not with the next beat"
-    )
-    wire.arrive(2, 1, Lost("before that"))
-    world.receive(0)
-    wire.arrive(1, 2, replace(READY, rank=1))
-    assert heard(world) == (0, replace(READY, rank=1))
-    world.send_all(Stop())
-    assert wire.said_to_all()[0][1] == ToAll((2,), (), {"1": 2}, Stop())
-    wire.failed = frozenset({4})
-    world.receive(0)
-    world.receive(0)
-    assert wire.said_to_all()[0][1] == ToAll((2, 4), (4,), {}, MasterBeat())
-    wire.arriving.append(Received(1, 0, HEAD.pack(MISSING, 0, 0)))
-    assert world.receive(0) is None
-    assert wire.said_to_all() == [(1, ToAll((2,), (), {"1": 2}, Stop()))]
-
-
-def test_what_follows_a_message_to_all_names_it(wire: Wire, world: MpiWorld) -> None:
-    world.send_all(Release(None))
-    wire.sent.clear()
-    world.send(1, Assign(TRIAL, 1))
-    ((rank, tag, data),) = wire.sent
-    assert (rank, tag, split(data)) == (3, 1, (1, pack(Assign(TRIAL, 1))))
 
 
 def test_all_that_live_are_sent_home_and_waited_for(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile
@@ -113,22 +114,6 @@ def test_of_five_classes_or_a_text_nobody_asks_for_the_five_highest() -> None:
     assert not Top5(Network(gpt_4x128((16,), 90)), torch.device("cpu")).counts
 
 
-@pytest.mark.parametrize(
-    ("other", "in_journal", "said"),
-    [
-        (None, False, "is not the file that the journal recorded"),  # of better weights
-        (residual(widths=(8, 16, 32)), True, "holds another architecture than the lineage"),
-    ],
-)
-def test_another_file_is_refused(
-    best: Best, tmp_path: Path, other: Graph | None, in_journal: bool, said: str
-) -> None:
-    files, graph = RunFiles(tmp_path), other or rebuild(best.replay(), best.number)
-    digest = write_kept(files.weights(best.number), Kept(graph, initial(graph, 2), {}))
-    with pytest.raises(JournalError, match=said):
-        replace(best, files=files, digest=digest if in_journal else best.digest).again()
-
-
 @dataclass(frozen=True)
 class SpotChecked:
     """The run above with a second network, which a notary's answer chose."""
@@ -202,10 +187,19 @@ def pretended(event: Event) -> Event:
     return replace(event, origin=events.Origin.PRETENDED) if isinstance(event, Opened) else event
 
 
-def test_another_run_is_refused(best: Best, comes_to_what_was_read: ComesTo) -> None:
-    def refused(change: Change) -> str:
+def test_another_run_or_file_is_refused(
+    best: Best, folders: Iterator[Path], comes_to_what_was_read: ComesTo
+) -> None:
+    def refused(change: Change = lambda event: event, own: Best = best) -> str:
         with pytest.raises(AiperfError) as refusal:
-            best.again(change)
-        return f"{refusal.typename}: {refusal.value}".replace(str(best.files.directory), "…")
+            own.again(change)
+        return f"{refusal.typename}: {refusal.value}".replace(str(own.files.directory), "…")
 
-    comes_to_what_was_read("refused_again.txt", {**globals(), "refused": refused})
+    def of_file(graph: Graph | None, is_recorded: bool) -> str:
+        """With other weights than those of the run, by the lineage's graph or another one."""
+        (files := RunFiles(next(folders))).directory.mkdir()
+        graph = graph or rebuild(best.replay(), best.number)
+        digest = write_kept(files.weights(best.number), Kept(graph, initial(graph, 2), {}))
+        return refused(own=replace(best, files=files, digest=digest if is_recorded else best.digest))
+
+    comes_to_what_was_read("refused_again.txt", {**globals(), "refused": refused, "of_file": of_file})

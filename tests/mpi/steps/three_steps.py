@@ -28,8 +28,8 @@ from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
-from aiperf.wire.messages import Join, Meeting, ToGroup, pack, unpack
 from nas.weights import initial
+from tests.aiperf.conduct.trained import meeting_in
 from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 
@@ -38,13 +38,14 @@ def main() -> None:
     backend, directory, *arguments = sys.argv[1:]
     link = connect(LaunchedRank(0, 3, "mpiexec", fault_tolerant=False))
     for number, settings in enumerate(arguments):
-        weights = stepped(link, backend, settings.split())
+        (folder := Path(directory) / str(number)).mkdir(exist_ok=True)
+        weights = stepped(link, backend, settings.split(), folder)
         np.savez(Path(directory) / f"{number}-{link.rank}.npz", **weights)
     disconnect(link)
 
 
-def stepped(link: Link, backend: str, settings: list[str]) -> Mapping[str, np.ndarray]:
-    """What this rank has after three steps."""
+def stepped(link: Link, backend: str, settings: list[str], folder: Path) -> Mapping[str, np.ndarray]:
+    """What this rank has after three steps. Those of a group meet in this folder."""
     data = replace(CONFIG.data, training_examples=48)
     training = replace(CONFIG.training, batch_size=16, **dict(map(parse_setting, settings)))
     device = recording() if training.step == "graphed" else bind("cpu", 0)
@@ -57,18 +58,7 @@ def stepped(link: Link, backend: str, settings: list[str]) -> Mapping[str, np.nd
             comm = link.comm.Create_group(link.comm.Get_group().Incl([1, 2]))
             parallel = Hvd(device, training.compression, comm)
         else:
-
-            def say(meeting: Meeting) -> None:
-                for rank in (1, 2):
-                    link.send(rank, 0, pack(Join(meeting.host, meeting.port, "secret")))
-
-            def hear() -> Join:
-                while (received := link.receive(1.0)) is None:
-                    pass
-                join: Join = unpack(ToGroup, received.data)
-                return join
-
-            parallel = Ddp(device, place, training.compression, say, hear)
+            parallel = Ddp(device, place, training.compression, *meeting_in(folder))
     rank = Rank(device, load(data, device.torch, 1), training, parallel)
     start = Kept(SEED, initial(SEED, 1), {})
     three = replace(trial(0, batch_size=16, momentum=0.9, weight_decay=1e-3), epochs=1)

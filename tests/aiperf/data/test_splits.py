@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
@@ -84,10 +85,10 @@ def pictures(request: pytest.FixtureRequest, sets: dict[str, Data]) -> Data:
     return sets[request.param]
 
 
-def numbers(split: Split) -> dict[bytes, int]:
-    """Each image's number by its pixels."""
-    images = torch.cat([images for images, _ in split.sweep(16)])
-    return {image.numpy().tobytes(): number for number, image in enumerate(images)}
+def known(split: Split) -> dict[bytes, tuple[int, Any]]:
+    """Each image's number and label by its pixels."""
+    images, labels = (torch.cat(each) for each in zip(*split.sweep(16)))
+    return {image.numpy().tobytes(): each for image, each in zip(images, enumerate(labels.tolist()))}
 
 
 def steps(stream: object, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -126,30 +127,21 @@ def test_the_manifest_counts_what_the_splits_show(pictures: Data) -> None:
 
 
 def test_no_image_is_in_two_splits(still: Data) -> None:
-    found = [set(numbers(split)) for split in (still.train, still.validation, still.test)]
+    found = [set(known(split)) for split in (still.train, still.validation, still.test)]
     assert sum(map(len, found)) == len(found[0] | found[1] | found[2])
 
 
-def test_every_pass_is_a_permutation_and_passes_run_into_one_another(still: Data) -> None:
-    known = numbers(still.train)
-    assert len(known) == still.train.num_examples
+def test_every_pass_is_a_permutation_with_its_labels_and_passes_run_into_one_another(still: Data) -> None:
+    images_of = known(still.train)
+    assert len(images_of) == still.train.num_examples
     batch_size = still.train.num_examples // 2 + 1  # divides no pass
     taken = steps(still.train.stream(batch_size, 5), 6)
     assert {len(images) for images, _ in taken} == {batch_size}
-    order = [known[image.numpy().tobytes()] for images, _ in taken for image in images]
-    passes = [order[first : first + len(known)] for first in range(0, len(order), len(known))][:3]
-    assert [sorted(one) for one in passes] == [sorted(known.values())] * 3
-    assert len({tuple(one) for one in passes}) == 3
-
-
-def test_labels_stay_with_their_images(still: Data) -> None:
-    known = {
-        image.numpy().tobytes(): label.tolist()
-        for images, labels in still.train.sweep(7)
-        for image, label in zip(images, labels)
-    }
-    for images, labels in islice(still.train.stream(9, 2), 9):
-        assert [known[image.numpy().tobytes()] for image in images] == labels.tolist()
+    order = [images_of[image.numpy().tobytes()] for images, _ in taken for image in images]
+    assert [label for _, label in order] == torch.cat([labels for _, labels in taken]).tolist()
+    passes = [order[first : first + len(images_of)] for first in range(0, len(order), len(images_of))][:3]
+    assert [sorted(one) for one in passes] == [sorted(images_of.values())] * 3
+    assert len({tuple(number for number, _ in one) for one in passes}) == 3
 
 
 @pytest.mark.contract

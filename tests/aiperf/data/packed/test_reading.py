@@ -154,27 +154,22 @@ def test_the_manifest_of_a_run_holds_the_packing(folders: DataConfig, written: D
     assert load(written, CPU, 1).manifest == expected
 
 
-def test_a_look_finds_them(written: DataConfig) -> None:
-    found = look(Path(written.path))
+def test_a_look_finds_them_by_their_manifest_also_damaged_and_takes_no_other_for_one(
+    folders: DataConfig, config: DataConfig, tmp_path: Path
+) -> None:
+    folder, found = Path(config.path), look(Path(config.path))
     assert (found.training.name, found.channels, found.size) == ("packed", 3, 24)
-    assert load(replace(written, size=32), CPU, 1).manifest["size"] == 32, "it may be as large as they are"
-
-
-@pytest.mark.parametrize("content", ['{"form": "web app"}', '["a"]', "{", "\xff"])
-def test_another_manifest_is_none_of_packed_images(folders: DataConfig, tmp_path: Path, content: str) -> None:
-    root = Path(shutil.copytree(folders.path, tmp_path / "set"))
-    (root / "manifest.json").write_text(content, encoding="latin-1")
-    assert look(root).training.name == "imagefolder"
-
-
-def test_packed_images_that_are_damaged_are_packed_images(config: DataConfig) -> None:
-    folder = Path(config.path)
+    assert load(replace(config, size=32), CPU, 1).manifest["size"] == 32, "it may be as large as they are"
     (folder / "train-00000.shard").rename(folder / "away")
     assert look(folder).training.name == "packed"
     (folder / "away").rename(folder / "train-00000.shard")
     (folder / "manifest.json").write_text("{")
     with pytest.raises(DataError, match="is not a manifest of packed images"):
         look(folder)
+    root = Path(shutil.copytree(folders.path, tmp_path / "set"))
+    for content in ('{"form": "web app"}', '["a"]', "{", "\xff"):
+        (root / "manifest.json").write_text(content, encoding="latin-1")
+        assert look(root).training.name == "imagefolder", content
 
 
 def test_maps_are_not_counted_as_memory_that_may_be_written(written: DataConfig) -> None:
@@ -241,7 +236,9 @@ def test_what_cannot_be_read_is_refused(
     comes_to_what_was_read("refused_packed.txt", {**globals(), "refused": refused, "folders": folders})
 
 
-def test_staged_shards_are_copied_once_and_read_there(staged: DataConfig) -> None:
+def test_staged_shards_are_copied_once_and_read_there_without_a_lock(
+    staged: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ThreadPoolExecutor(3) as ranks:  # of one host, all at once
         together = list(ranks.map(lambda _: load(staged, CPU, 1), range(3)))
     (copy,) = Path(staged.stage).iterdir()
@@ -251,7 +248,9 @@ def test_staged_shards_are_copied_once_and_read_there(staged: DataConfig) -> Non
         assert (copy / shard.name).read_bytes() == shard.read_bytes()
         shard.unlink()
     assert all(data.manifest == together[0].manifest for data in together)
-    again = load(staged, CPU, 1)  # its source may be gone: what is there was checked
+    # Its source may be gone: what is there was checked. And it may be readable only.
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EACCES, "Permission denied")))
+    again = load(staged, CPU, 1)
     assert torch.equal(images(again, 1), images(together[0], 1))
     assert {path.name: path.stat().st_mtime_ns for path in copy.glob("*.shard")} == stamps
 
@@ -287,15 +286,6 @@ def test_a_staged_set_that_was_spoilt_is_put_right(
     assert torch.equal(images(load(staged, CPU, 1), 1), once)
     for shard in Path(staged.path).glob("*.shard"):
         assert (copy / shard.name).read_bytes() == shard.read_bytes()
-
-
-def test_a_whole_staged_set_is_read_without_a_lock(
-    staged: DataConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be readable only."""
-    load(staged, CPU, 1)
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EACCES, "Permission denied")))
-    assert len(load(staged, CPU, 1).manifest)
 
 
 def test_a_staged_set_that_another_user_may_have_put_there_is_refused(staged: DataConfig) -> None:

@@ -1,4 +1,4 @@
-"""After a capture that failed, a device of NVIDIA works as before."""
+"""After a capture that failed, a device of NVIDIA works as before; none is made where replays keep memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from aiperf.device import bind
+from aiperf.device import bind, cuda
+from aiperf.device.cuda import REPLAYS, WARM_UP, replay_fault
+from aiperf.engines.graphed import Graphed
 from tests.aiperf.device import vendors
+from tests.aiperf.engines.recording import Again, recording
 
 Pool = tuple[int, int]
 
@@ -119,3 +122,46 @@ def test_a_failed_capture_leaves_memory_random_numbers_and_stream_as_they_were(
     worked = list[str]()
     device.capture().record(lambda: worked.append("again"))
     assert worked == ["again"]
+
+
+MIB = 1 << 20
+
+
+@dataclass
+class Leaking(Again):
+    """Takes memory at each replay, which nothing returns: ROCm/rocm-libraries, issue 9505."""
+
+    leak: int = 0
+    free: int = 100 << 30
+
+    def replay(self) -> None:
+        self.free -= self.leak
+        super().replay()
+
+
+@pytest.mark.parametrize(("leak", "said"), [(0, ""), (4096, ""), (8 * MIB, "each replay keeps 8 MB of ")])
+def test_replays_that_keep_memory_are_found(leak: int, said: str) -> None:
+    device, capture = recording(), Leaking(leak=leak)
+    found = replay_fault(device, capture, lambda: capture.free, shape=(2, 4, 8))
+    assert found == (said and said + device.name)
+    assert capture.done == ["warm up"] * WARM_UP + ["record"] + ["replay"] * (WARM_UP + REPLAYS)
+
+
+def test_what_a_capture_raises_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(self: Again, work: object) -> None:
+        raise RuntimeError("HIP error: operation not permitted\nwhen capturing")
+
+    monkeypatch.setattr(Again, "record", record)
+    found = replay_fault(recording(), Again(), lambda: 0, shape=(2, 4, 8))
+    assert found == "a matrix product cannot be captured: HIP error: operation not permitted"
+
+
+@pytest.mark.parametrize("fault", ["", "each replay keeps 8 MB of it"])
+def test_only_amd_is_asked_and_its_answer_decides(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_replay_fault", lambda device: fault)
+    for name in cuda.SUGGEST_NHWC:
+        monkeypatch.setenv(name, "1")
+    vendors.install_cuda(monkeypatch)
+    assert Graphed.why_not(bind("cuda", 1)) == ""
+    vendors.install_rocm(monkeypatch)
+    assert Graphed.why_not(bind("cuda", 1)) == fault

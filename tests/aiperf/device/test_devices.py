@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from aiperf.device import KINDS, Device, bind, cpu, cuda, first_kind, npu, xpu
-from aiperf.device.device import BATCHES, TRAINING
+from aiperf.device.device import BATCHES, TRAINING, is_out_of_memory, memory_errors
 from aiperf.errors import WorldError
 from aiperf.training.surroundings import read_settings
 from tests.aiperf.device import vendors
@@ -287,3 +287,14 @@ def test_the_fakes_have_the_signatures_of_the_real_modules(fake: type, real: obj
     for word in offered:
         own = list(inspect.signature(getattr(fake, word)).parameters)[1:]
         assert own == list(inspect.signature(getattr(real, word)).parameters), word
+
+
+def is_known(error: Exception) -> bool:
+    known = is_out_of_memory(error)
+    with pytest.raises(torch.OutOfMemoryError if known else type(error)), memory_errors():
+        raise error
+    return known
+
+
+def test_a_lack_of_memory_is_known_by_its_words(comes_to_what_was_read: ComesTo) -> None:
+    comes_to_what_was_read("memory_errors.txt", {**globals(), "distributed": torch.distributed})

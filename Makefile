@@ -72,7 +72,7 @@ test-slow: $(VENV)/.installed-mpi
 
 # What computes, and the front door, as on a processor with AVX2 only and as on one without AVX; in fp32, on two
 # threads. The ISA can be lowered, never raised: ATen's kernels by the one variable, oneDNN's by the other.
-COMPUTE = tests/aiperf/engines $(addprefix tests/nas/,test_modules.py morphisms/test_function.py text) \
+COMPUTE = tests/aiperf/engines $(addprefix tests/nas/,test_modules.py morphisms/test_function.py) \
 	$(addprefix tests/aiperf/,parallel/test_batchnorm.py measuring/test_precision.py training/test_train.py training/test_worker.py)
 AS_AVX2 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 AS_SSE41 = OMP_NUM_THREADS=2 TEST_THREADS=2 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default

@@ -253,8 +253,8 @@ def descendants(graph: Graph, seed: int, steps: int) -> Iterator[Graph]:
 
 def grown(seed: int, steps: int = 8, root: Graph | None = None) -> Graph:
     """The last descendant of a small residual network, or of another root."""
-    *_, last = descendants(root or PARENTS["residual"](), seed, steps)
-    return last
+    root = root or PARENTS["residual"]()
+    return [root, *descendants(root, seed, steps)][-1]
 
 
 def applies(morphism: Morphism, graph: Graph) -> bool:

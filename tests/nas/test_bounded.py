@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nas import bounded
-from nas.bounded import file_digest, lines, opened, read_bytes, read_text
+from nas.bounded import lines, opened
 from tests.tables import ComesTo
 
 pytestmark = pytest.mark.timeout(60)  # the fault would be to wait for ever
@@ -27,6 +27,16 @@ def a_link(target: str) -> Callable[[Path], None]:
     return lambda path: path.symlink_to(target)
 
 
+def written(number: int) -> Callable[[Path], None]:
+    """A pipe into which somebody writes so many bytes."""
+
+    def make(path: Path) -> None:
+        os.mkfifo(path)
+        threading.Thread(target=path.absolute().write_bytes, args=(bytes(number),)).start()
+
+    return make
+
+
 def holding(text: str) -> Callable[[Path], object]:
     return lambda path: path.write_text(text)
 
@@ -39,34 +49,13 @@ def test_what_is_no_file_is_not_opened_and_a_file_is_read_up_to_its_bound(
         make(Path("it"))
         return read(Path("it"), *bound)
 
-    names = {"reading": reading, "file_digest": file_digest, "read_text": read_text}
-    comes_to_what_was_read("bounded.txt", {**globals(), **names})
+    def idle(path: Path) -> None:
+        """A pipe without a writer, which is not waited for."""
+        os.mkfifo(path)
+        monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.2)
 
-
-def test_a_pipe_is_read_to_its_end_or_its_bound(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-
-    def write() -> None:
-        with path.open("wb") as pipe:
-            pipe.write(b"x" * 300_000)
-
-    for bound in (300_000, 299_999):
-        writer = threading.Thread(target=write)
-        writer.start()
-        if bound == 300_000:
-            assert len(read_bytes(path, bound)) == bound
-        else:
-            with pytest.raises(OSError, match="more than 299,999 bytes"):
-                read_bytes(path, bound)
-        writer.join(30)
-
-
-def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "PIPE_SECONDS", 0.2)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match=r"nothing was read from this pipe in 0\.2 s"):
-        read_bytes(tmp_path / "pipe")
+    names = {**vars(bounded), **globals(), "idle": idle, "reading": reading}
+    comes_to_what_was_read("bounded.txt", names)
 
 
 def test_a_long_line_comes_in_pieces(tmp_path: Path) -> None:

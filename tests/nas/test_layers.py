@@ -8,13 +8,14 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nas import layers
 from nas.head import Classes, NextSymbol
-from nas.layers import Attention, Layer, MissingReading, Shape, Windows
-from nas.ops import PASSES, Cost, Ops
-from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
-from tests.nas.text.samples import TEXT, TEXT_SAMPLES
+from nas.layers import Layer, MissingReading, Shape, Windows
+from nas.ops import OPS, PASSES, Cost, Ops
+from tests.nas.graphs import IMAGE, LAYERS, SAMPLES, TEXT, TEXT_SAMPLES
 from tests.tables import ComesTo
 
 ALL = {**SAMPLES, **TEXT_SAMPLES}
@@ -44,7 +45,7 @@ def test_every_layer_has_a_sample_and_its_shape_and_operations_are_those_by_hand
 
 @pytest.mark.parametrize("reading", ["shape", "costs", "footprint", "torch_line", "onnx"])
 def test_every_layer_states_every_reading(reading: str) -> None:
-    """Its module is held by test_modules, its starting values by test_weights. What is not stated is an error
+    """Its module is held by test_modules, its starting values by test_seeds. What is not stated is an error
     when it is asked for, and never a default."""
     nothing: Any = getattr(Layer, reading)
     assert [kind.__name__ for kind in LAYERS if getattr(kind, reading) is nothing] == []
@@ -58,35 +59,6 @@ def test_losses_by_hand() -> None:
     assert Classes().loss((10,)) == Cost(forward, gradient, Ops(), Ops(cmp=9))
     asked = Ops(cmp=27, add=60, exp=33)
     assert NextSymbol().loss((3, 10)) == Cost(forward * 3, gradient * 3, Ops(), asked)
-
-
-@pytest.mark.parametrize(
-    ("window", "rotary", "head_norm"), [(0, 100.0, False), (2, 0.0, True), (9, 0.0, False)]
-)
-@pytest.mark.parametrize(("heads", "groups", "width"), [(1, 1, 2), (4, 2, 2), (6, 1, 4)])
-@pytest.mark.parametrize("positions", [1, 2, 7])
-def test_attention_costs_what_its_pairs_do(
-    positions: int, heads: int, groups: int, width: int, window: int, rotary: float, head_norm: bool
-) -> None:
-    """Pairs are counted one by one; a window as long as the text makes no difference. For each pair two
-    products of a head's width forward and four backward; `shared`: sums of the gradients of keys and values
-    that several heads read."""
-    layer = Attention(heads, groups, rotary, window=window, head_norm=head_norm)
-    queries, keys = (positions, heads * width), (positions, groups * width)
-    pairs = heads * sum(
-        0 <= i - j < (window or positions) for i in range(positions) for j in range(positions)
-    )
-    rows, shared = heads * positions, 2 * (heads - groups) * positions * width
-    softmax = Ops(mul=pairs, cmp=pairs - rows, add=2 * pairs - rows, exp=pairs, div=pairs)
-    forward = softmax + Ops(mac=2 * pairs * width)
-    backward = Ops(mac=4 * pairs * width, mul=3 * pairs, add=2 * pairs - rows + shared)
-    counted, costs = Cost(forward, backward, evaluate=forward), layer.costs(queries, keys, keys)
-    assert costs["attention"] == counted
-    masked = layer.masked(queries, keys, keys)
-    assert counted.forward.mac + masked.forward.mac == 2 * heads * positions**2 * width
-    assert counted.input_grad.mac + masked.input_grad.mac == 4 * heads * positions**2 * width
-    assert masked.evaluate == masked.forward
-    assert costs.keys() == {"attention", *["rotary"] * bool(rotary), *["head_norm"] * head_norm}
 
 
 def test_names_of_tensors_can_be_written_into_a_program() -> None:
@@ -133,3 +105,23 @@ def test_windows_of_billions_are_not_visited_one_by_one() -> None:
     assert whole.all_taps_see
     assert whole.taps_on_image == (3 * side**2 + 1) // 4
     assert Windows(7, side, 5, 3 * side - 7, dilation=3).taps_on_image < 7 * side
+
+
+vectors = st.builds(Ops, *[st.integers(0, 10**18)] * 7)
+costs = st.builds(Cost, vectors, vectors, vectors, vectors)
+
+
+@given(vectors, vectors, st.integers(0, 1000))
+def test_counts_are_a_vector_space_over_exact_integers(a: Ops, b: Ops, times: int) -> None:
+    assert a + b == Ops(*[x + y for x, y in zip(a, b)])
+    assert a * times == Ops(*[x * times for x in a])
+    assert (a + b * times).price(OPS) == a.price(OPS) + times * b.price(OPS)
+    assert a.price(b) == sum(x * y for x, y in zip(a, b))
+
+
+@given(costs, costs)
+def test_costs_add_by_pass(a: Cost, b: Cost) -> None:
+    assert (a + b).train == a.train + b.train
+    assert (a + b).evaluate == a.evaluate + b.evaluate
+    assert a.train == a.forward + a.backward
+    assert a.backward == a.input_grad + a.weight_grad

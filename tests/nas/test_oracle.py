@@ -15,10 +15,9 @@ from nas.ops import TENSOR_OPS
 from nas.products import all_pairs
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_4x128
-from tests.nas.graphs import graphs, grouped, wired
+from tests.nas.graphs import graphs, grouped, texts, wired
 from tests.nas.grown import grown, standard
 from tests.nas.oracles import by_torch, by_us
-from tests.nas.text.samples import texts
 
 
 def mixture() -> Graph:

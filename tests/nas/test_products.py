@@ -14,8 +14,7 @@ from nas.head import NextSymbol
 from nas.layers import Add, BatchNorm, Conv2d, Dense, Embedding, Flatten, GlobalPool, Layer, Linear
 from nas.products import element_operations, least_elements, least_products
 from nas.seeds import resnet50
-from tests.nas.graphs import chain, graphs
-from tests.nas.text.samples import texts
+from tests.nas.graphs import chain, graphs, texts
 from tests.tables import ComesTo
 
 

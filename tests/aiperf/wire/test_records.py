@@ -111,7 +111,7 @@ def test_it_comes_back_as_it_was(family: Any, kind: Any, data: st.DataObject) ->
 @given(data=st.data())
 @settings(max_examples=6, deadline=None)
 def test_damage_is_refused_or_read_as_what_it_says(family: Any, kind: Any, data: st.DataObject) -> None:
-    """Which values each annotation takes is tested with the reader of records: tests/nas/test_record.py."""
+    """Which values each annotation takes is tested with the reader of records: tests/nas/test_graph.py."""
     record = json.loads(json.dumps(encode(data.draw(records(kind)))))
     for _ in range(data.draw(st.integers(1, 3))):
         _damage(record, data)

@@ -12,8 +12,7 @@ from nas.graph import Graph
 from nas.morphisms import SqueezeExcite, Widen
 from nas.seeds import residual, resnet50
 from nas.text_seeds import TEXT_SEEDS
-from tests.nas.graphs import SAMPLES, graphs
-from tests.nas.text.samples import TEXT_SAMPLES, texts
+from tests.nas.graphs import SAMPLES, TEXT_SAMPLES, graphs, texts
 from tests.tables import ComesTo
 
 

@@ -40,10 +40,9 @@ from nas.portable.torch_file import torch_file, torch_state
 from nas.seeds import residual
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import Array
-from tests.nas.graphs import IMAGE, SAMPLES, Draft, chain, graphs, grouped
+from tests.nas.graphs import IMAGE, SAMPLES, TEXT_SAMPLES, Draft, chain, graphs, grouped, texts
 from tests.nas.grown import standard
 from tests.nas.networks import examples, network, random_weights
-from tests.nas.text.samples import TEXT_SAMPLES, texts
 
 
 def session(graph: Graph) -> Any:

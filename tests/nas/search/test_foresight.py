@@ -21,32 +21,29 @@ def falling(
     )
 
 
-def foreseen(first: Observation, second: Observation) -> int | None:
+def told(*observations: Observation) -> Foresight:
+    """A search that was asked for four trials, of which these were reported."""
     search = Foresight(residual(), 1, BoundsConfig(), population=10)
-    for number in range(3):
+    for number in range(4):
         search.ask(number, 1)
-    search.tell(first)
-    search.tell(second)
-    return search.ask(3, 1).parent
+    for each in observations:
+        search.tell(each)
+    return search
 
 
 def test_foresight_compares_at_the_longest_schedule() -> None:
     """One has trained for long, to 0.14; the other is behind it at any time seen, and will be below that."""
     long = Observation(1, 40_000, falling(0.13, 40, share=0.2))
     promising, hopeless = Observation(2, 8_000, falling(0.10, 8)), Observation(2, 8_000, falling(0.15, 8))
-    assert foreseen(long, promising) == 2
-    assert foreseen(long, hopeless) == 1
+    assert told(long, promising).ask(4, 1).parent == 2
+    assert told(long, hopeless).ask(4, 1).parent == 1
     assert promising.error_within(8_000) > long.error_within(8_000)
 
 
 def test_foresight_trusts_the_surer_of_two_like_laws() -> None:
     noisy, sure = Observation(1, 8_000, falling(0.10, 8, 0.02)), Observation(2, 8_000, falling(0.102, 8))
     longest = Observation(0, 40_000, falling(0.5, 40))
-    search = Foresight(residual(), 1, BoundsConfig(), population=10)
-    for number in range(4):
-        search.ask(number, 1)
-    for each in (longest, noisy, sure):
-        search.tell(each)
+    search = told(longest, noisy, sure)
     living = [search._living[number] for number in (1, 2, 0)]
     everyone = random.Random(1)
     chosen = {search.choose(everyone, living).observation.number for _ in range(50)}

@@ -84,6 +84,7 @@ def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:
     assert Size(graph).within(BOUNDS, Size(SEED), BOUNDS.growth_rounds + 1)
     assert graph.key == typical(SEED, BOUNDS).key
     assert typical(SEED, BoundsConfig()) is SEED, "nothing grows"
+    assert typical(SEED, BOUNDS, {Ungroup: 1.0}) is SEED, "it has no group that could be merged"
 
 
 @pytest.mark.parametrize("name", ["digits", "own", "text"])
@@ -93,11 +94,6 @@ def test_a_preset_that_grows_has_a_typical_network_of_its_bounds(name: str) -> N
     seed, bounds = starting_graph(config), config.search.bounds
     size = Size(typical(seed, bounds, morphism_mix(config)))
     assert size.within(bounds, Size(seed), bounds.growth_rounds + 1)
-
-
-def test_a_seed_that_cannot_grow_is_typical_itself() -> None:
-    """It has no group that could be merged."""
-    assert typical(SEED, BOUNDS, {Ungroup: 1.0}) is SEED
 
 
 def test_bounds_that_a_block_of_layers_oversteps_are_found_before_a_run() -> None:

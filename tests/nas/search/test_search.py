@@ -16,7 +16,7 @@ from nas.graph import Graph
 from nas.layers import Conv2d
 from nas.morphisms import MorphismError
 from nas.ops import OPS
-from nas.search import SEARCHES, Evolution, Exhausted, Final, Observation, RandomSearch, Search
+from nas.search import SEARCHES, Evolution, Final, Observation, RandomSearch, Search
 from nas.seeds import residual
 from tests.tables import ComesTo
 
@@ -213,13 +213,6 @@ def test_when_the_seed_has_no_new_child_it_has_grandchildren() -> None:
     lengths = [len(search.ask(number, 1).morphisms) for number in range(20)]
     assert lengths[:4] == [0, 1, 1, 1]
     assert min(lengths[4:]) == 2
-
-
-def test_a_space_without_anything_new_is_an_error_that_says_so() -> None:
-    search = make(bounds=BoundsConfig(max_operations=1.0))
-    search.ask(0, 1)
-    with pytest.raises(Exhausted, match=r"bounds; widen search\.bounds"):
-        search.ask(1, 1)
 
 
 def test_the_oldest_completed_trial_dies() -> None:

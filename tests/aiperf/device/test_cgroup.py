@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +37,8 @@ def test_the_narrowest_limit_counts(
 
     def limits(own: str, files: Mapping[str, str]) -> tuple[float, float]:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        (folder / "own").write_text(own)
+        if own:
+            (folder / "own").write_text(own)
         monkeypatch.setattr(cgroup, "OWN", folder / "own")
         monkeypatch.setattr(cgroup, "MOUNTED", folder / "mounted")
         for name, text in files.items():
@@ -48,8 +48,3 @@ def test_the_narrowest_limit_counts(
         return cgroup.cores(), cgroup.memory_bytes()
 
     comes_to_what_was_read("cgroup_limits.txt", {**globals(), "limits": limits})
-
-
-def test_where_nothing_is_told_nothing_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "OWN", tmp_path / "none")
-    assert (cgroup.cores(), cgroup.memory_bytes()) == (math.inf, math.inf)

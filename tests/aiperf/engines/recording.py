@@ -7,13 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 from aiperf.device.cpu import Cpu
 from aiperf.engines.engine import Passes
 from aiperf.engines.objective import objective_of
 from nas.graph import Graph
 from nas.modules import Network
+from nas.text_seeds import _gpt, llama
 from nas.weights import initial
+
+TEXTS = {
+    "gpt": _gpt((12,), 256, blocks=3, heads=2, width=16),
+    "llama": llama((12,), 256, blocks=3, heads=4, groups=2, width=16, hidden=24),
+}
 
 
 @dataclass
@@ -52,6 +59,23 @@ class Recording(Cpu):
     def capture(self) -> Again:
         self.captured.append(Again())
         return self.captured[-1]
+
+
+class Averaging(nn.Module):
+    """What averages gradients over a group: around the network, by hooks on its parameters."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.heard = network, 0
+        for parameter in network.parameters():
+            parameter.register_post_accumulate_grad_hook(self._hear)
+
+    def _hear(self, parameter: torch.Tensor) -> None:
+        self.heard += 1
+
+    def forward(self, examples: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.network(examples)
+        return answer
 
 
 def recording() -> Recording:

@@ -19,8 +19,7 @@ from aiperf.parallel.parallel import Solo
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool
 from nas.seeds import residual
-from tests.aiperf.engines.recording import Recording, batch_of, passes_of, recording
-from tests.aiperf.engines.test_graphed import Averaging
+from tests.aiperf.engines.recording import Averaging, Recording, batch_of, passes_of, recording
 from tests.nas.grown import grown
 
 SEED = residual((1, 8, 8), 3)

@@ -89,15 +89,22 @@ def test_a_file_is_compiled_once(copies: dict[str, str], compiled: Path, tmp_pat
     assert times_compiled(tmp_path) == 2
 
 
-def test_a_cache_that_is_a_file_is_replaced_by_a_temporary_folder(
+def test_a_cache_that_is_a_file_or_was_planted_is_replaced_by_a_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And if that is none either, it is one line."""
-    (tmp_path / "file").write_text("")
+    """And if that is none either, or was planted too, it is one line."""
     monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path))
-    folder = kernels._folder(environment(tmp_path / "file"))
-    assert folder == tmp_path / f"aiperf-hpc-{os.getuid()}"
-    assert folder.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").write_text("")
+    (tmp_path / "cache/aiperf-hpc").mkdir(parents=True)
+    (tmp_path / "cache/aiperf-hpc").chmod(0o777)
+    for cache in ("file", "cache"):
+        folder = kernels._folder(environment(tmp_path / cache))
+        assert folder == tmp_path / f"aiperf-hpc-{os.getuid()}"
+        assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    how = r"can be changed by other users \(mode 777; `chmod go-w` corrects it\)"
+    with pytest.raises(NotBuilt, match=rf"^{folder} {how}; set XDG_CACHE_HOME to a folder of your own$"):
+        kernels._folder(environment(tmp_path / "cache"))
     monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
     with pytest.raises(NotBuilt, match="Not a directory; set XDG_CACHE_HOME to a folder that can be written"):
         kernels._folder(environment(tmp_path / "file"))
@@ -127,14 +134,24 @@ def test_a_compiler_of_blanks_is_the_usual_one(copies: dict[str, str], tmp_path:
     assert times_compiled(tmp_path) == 1
 
 
-def test_a_file_that_was_cut_off_is_compiled_again(copies: dict[str, str], tmp_path: Path) -> None:
-    """To load it would end the process by SIGBUS."""
+def test_a_file_that_was_cut_off_or_that_others_can_write_is_compiled_again(
+    copies: dict[str, str], tmp_path: Path
+) -> None:
+    """To load one that was cut off would end the process by SIGBUS."""
     file = built(copies)
-    whole = file.read_bytes()
-    file.write_bytes(whole[:20000])
-    assert built(copies) == file
-    assert file.read_bytes() == whole
-    assert times_compiled(tmp_path) == 2
+    whole, planted = file.read_bytes(), tmp_path / "planted"
+    for times, spoil in enumerate(
+        (
+            lambda: file.write_bytes(whole[:20000]),
+            lambda: file.chmod(0o666),
+            lambda: file.rename(planted) and file.symlink_to(planted),
+        ),
+        2,
+    ):
+        spoil()
+        assert built(copies) == file
+        assert (file.read_bytes(), times_compiled(tmp_path), file.is_symlink()) == (whole, times, False)
+        assert file.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_node_without_a_compiler_takes_what_another_node_made(copies: dict[str, str]) -> None:
@@ -142,33 +159,6 @@ def test_a_node_without_a_compiler_takes_what_another_node_made(copies: dict[str
     assert built({**copies, "CC": "none-of-this-name"}) == file
     with pytest.raises(NotBuilt, match="none-of-this-name is not in PATH"):
         built({**copies, "CC": "none-of-this-name", "ATEN_CPU_CAPABILITY": "default"})
-
-
-def test_code_is_not_loaded_from_what_others_can_write(copies: dict[str, str], tmp_path: Path) -> None:
-    file = built(copies)
-    file.chmod(0o666)
-    assert built(copies) == file
-    assert times_compiled(tmp_path) == 2
-    assert file.stat().st_mode & 0o777 == 0o700
-    file.rename(tmp_path / "planted")
-    file.symlink_to(tmp_path / "planted")
-    assert built(copies) == file
-    assert times_compiled(tmp_path) == 3
-    assert not file.is_symlink()
-
-
-def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache, temporary = tmp_path / "cache/aiperf-hpc", tmp_path / f"aiperf-hpc-{os.getuid()}"
-    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path))
-    cache.mkdir(parents=True)
-    cache.chmod(0o777)
-    assert kernels._folder(environment(tmp_path / "cache")) == temporary
-    temporary.chmod(0o777)
-    how = r"can be changed by other users \(mode 777; `chmod go-w` corrects it\)"
-    with pytest.raises(NotBuilt, match=rf"^{temporary} {how}; set XDG_CACHE_HOME to a folder of your own$"):
-        kernels._folder(environment(tmp_path / "cache"))
 
 
 RUNTIMES = r"""

@@ -1,9 +1,11 @@
-"""Fused networks against the same networks run by torch alone."""
+"""Fused networks against the same networks run by torch alone; what computes them, and why nothing does."""
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,24 +18,18 @@ from aiperf.device.cpu import Cpu
 from aiperf.engines.engine import Engine
 from aiperf.engines.fused import Fused, fuse
 from aiperf.engines.fused.c_backend import IN_C
-from aiperf.engines.fused.image_steps import Gated, Mean, Normalise, OfPixels, Pixels
+from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
 from aiperf.engines.registry import FusedGraphed
 from nas.graph import Graph
 from nas.layers import Dropout
 from nas.modules import Network
 from nas.morphisms import Skip, SqueezeExcite
 from nas.seeds import residual, resnet50
-from tests.aiperf.engines.recording import batch_of, passes_of, steps_of
-from tests.nas.grown import PARENTS, proposal, randomised
+from tests.aiperf.engines.recording import batch_of, passes_of, recording, steps_of
+from tests.nas.grown import PARENTS, grown, randomised
+from tests.tables import ComesTo
 
 BATCH = 6
-
-
-def edited(parent: str, seed: int, edits: int = 6) -> Graph:
-    graph, rng = PARENTS[parent](), random.Random(seed)
-    for _ in range(edits):
-        graph = proposal(graph, rng).apply(graph)
-    return graph
 
 
 def network(graph: Graph, weights: Mapping[str, np.ndarray], is_fused: bool) -> Network:
@@ -69,7 +65,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("parent", PARENTS)
 def test_a_grown_network_computes_the_same(parent: str, seed: int) -> None:
-    graph = edited(parent, seed)
+    graph = grown(seed, 6, PARENTS[parent]())
     weights = randomised(graph, seed)
     eager, fused = network(graph, weights, False), network(graph, weights, True)
     assert list(fused.tensors()) == list(eager.tensors())
@@ -85,19 +81,12 @@ def test_a_grown_network_computes_the_same(parent: str, seed: int) -> None:
         assert distance(fused(images).double(), eager(images).double()) < 1e-4
 
 
-def of_the_digits(seed: int) -> Graph:
-    """The seed of the preset `digits` after 0 to 16 morphisms of any kind."""
-    graph, rng = residual(), random.Random(seed)
-    for _ in range(4 * seed):
-        graph = proposal(graph, rng).apply(graph)
-    return graph
-
-
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_real_run_meets_nothing_that_the_kernels_do_not_take(seed: int, format: str) -> None:
-    """Each step raises Unfit for such images: in training and evaluation, by one image and by several."""
-    graph = of_the_digits(seed)
+    """The seed of the preset `digits`, after 0 to 16 morphisms. Each step raises Unfit for such images: in
+    training and evaluation, by one image and by several."""
+    graph = grown(seed, 4 * seed, residual())
     device = Cpu.bind(0)
     engine = Fused(passes_of(graph, device, format=format))
     for many in (5, 1):
@@ -156,7 +145,7 @@ def test_it_is_as_close_to_fp64_as_torch(half: bool) -> None:
     compared, as means over ten grown networks."""
     errors: dict[bool, list[Tensor]] = {False: [], True: []}
     for seed in range(10):
-        graph = edited("residual", seed)
+        graph = grown(seed, 6)
         assert not any(isinstance(node.layer, Dropout) for node in graph.nodes)
         weights = randomised(graph, seed)
         true = passes(network(graph, weights, False).double(), kind=torch.float64)
@@ -175,16 +164,51 @@ def fusible() -> Graph:
     return Skip.propose(graph, random.Random(3)).apply(graph)
 
 
-def test_the_plan_of_a_network_with_all_that_is_fused() -> None:
-    made = Network(fusible())
-    fuse(made, IN_C)
-    kinds = {type(run) for run, *_ in made.plan}
-    assert kinds >= {Normalise, Gated, Mean, Pixels, OfPixels}
-    assert not kinds & {torch.nn.ReLU6, torch.nn.BatchNorm2d}
+FUSED_RESNET50 = "17 Conv2d, 53 Normalise, 1 MaxPool2d, 33 Pointwise, 3 Pixels, 3 OfPixels, 1 Mean, 1 Linear"
+FUSED_ALL = "6 Conv2d, 7 Normalise, 2 Mean, 3 Linear, 1 ReLU, 1 Gated, 1 Pixels, 1 OfPixels"
 
 
-def test_all_of_resnet50_between_its_convolutions_is_fused() -> None:
-    made = Network(resnet50((3, 32, 32), 10))
+@pytest.mark.parametrize(
+    ("graph", "steps"), [(resnet50((3, 32, 32), 10), FUSED_RESNET50), (fusible(), FUSED_ALL)]
+)
+def test_all_of_a_network_between_its_convolutions_is_fused(graph: Graph, steps: str) -> None:
+    made = Network(graph)
     fuse(made, IN_C)
-    steps = "17 Conv2d, 53 Normalise, 1 MaxPool2d, 33 Pointwise, 3 Pixels, 3 OfPixels, 1 Mean, 1 Linear"
     assert steps_of(made) == steps
+
+
+class Accelerator:
+    """Stands for a device that is not here, which can capture."""
+
+    why_not_captured = ""
+
+    def __init__(self, kind: str, formats: tuple[str, ...] = ("bf16", "fp32")) -> None:
+        self.kind, self.formats, self.name = kind, formats, f"some {kind}"
+
+
+def test_where_fused_steps_can_be_made(
+    monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
+) -> None:
+    def why_not(device: Any, version: str) -> str:
+        """By this version of Triton, or without it."""
+        triton: Any = ModuleType("triton")
+        triton.__version__ = version
+        monkeypatch.setitem(sys.modules, "triton", triton if version else None)
+        assert FusedGraphed.why_not(device) == Fused.why_not(device)
+        return Fused.why_not(device)
+
+    names = {"why_not": why_not, "Accelerator": Accelerator, "recording": recording}
+    comes_to_what_was_read("fused_devices.txt", names)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 24, 64, 96, 131, 160, 2048, 2051])
+@pytest.mark.parametrize("rows", [1, 98, 3211264, 2**31])
+def test_all_of_the_images_is_divided_among_programs(rows: int, channels: int) -> None:
+    tiles = tiling(rows, channels, PROGRAMS, FEWEST_TILES)
+    height, width = tiles.tile
+    assert tiles.channels == channels
+    assert tiles.chunk % height == 0
+    assert (tiles.chunks - 1) * tiles.chunk < rows <= tiles.chunks * tiles.chunk
+    assert height * width == 2048
+    assert tiles.programs <= PROGRAMS or tiles.chunks == 1
+    assert -(-channels // width) * width < 2 * channels

@@ -1,40 +1,35 @@
-"""The graphed engine over captures that do their work again: buffers, shapes, groups, memory."""
+"""The graphed engine over captures that do their work again: buffers, shapes, groups, memory; and the
+compiled one."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch._dynamo.utils import counters
 
+from aiperf.device.dynamo import CACHE
 from aiperf.engines.agreement import difference
+from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.graphed import WARM_UP, WARM_UP_WRAPPED, Graphed
 from aiperf.engines.registry import FusedGraphed
+from aiperf.measuring.training_step import batch
+from nas.graph import Graph
 from nas.layers import BatchNorm
 from nas.seeds import residual
-from tests.aiperf.engines.recording import Recording, batch_of, passes_of
+from nas.text_seeds import llama
+from tests.aiperf.engines.recording import TEXTS, Averaging, Recording, batch_of, passes_of, recording
 
 SEED = residual((1, 8, 8), 3)
-
-
-class Averaging(nn.Module):
-    """What averages gradients over a group: around the network, by hooks on its parameters."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network, self.heard = network, 0
-        for parameter in network.parameters():
-            parameter.register_post_accumulate_grad_hook(self._hear)
-
-    def _hear(self, parameter: torch.Tensor) -> None:
-        self.heard += 1
-
-    def forward(self, examples: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.network(examples)
-        return answer
+# With one stage or block, because each further one would be compiled, too.
+SMALL = residual((1, 8, 8), 3, (4,))
+SMALL_TEXT = llama((12,), 256, blocks=1, heads=2, groups=1, width=16, hidden=24)
 
 
 def gradients(passes: Passes) -> list[torch.Tensor]:
@@ -163,3 +158,58 @@ def test_a_graph_that_is_replayed_with_old_images_is_seen() -> None:
     passes = passes_of(SEED)
     assert difference(Engine(passes), Graphed(passes), *batch_of(SEED, 4)) == ""
     assert difference(Engine(passes), Forgetful(passes), *batch_of(SEED, 4)) != ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore")  # those of inductor itself
+@pytest.mark.parametrize(("graph", "format"), [(SMALL, "bf16"), (SMALL_TEXT, "fp32")], ids=["images", "text"])
+def test_a_compiled_step_is_the_eager_one_and_a_last_smaller_step_is_eager(graph: Graph, format: str) -> None:
+    passes = passes_of(graph, format=format, label_smoothing=0.1)
+    eager, engine, whole = Engine(passes), Compiled(passes), batch(graph, passes.device, 8)
+    assert difference(eager, engine, *whole) == ""
+    graphs = counters["stats"]["unique_graphs"]
+    assert graphs > 0
+    engine.step(*whole)
+    small = batch(graph, passes.device, 5)
+    assert torch.equal(engine.step(*small), eager.step(*small))
+    assert counters["stats"]["unique_graphs"] == graphs
+
+
+@pytest.mark.slow
+def test_compiled_code_is_not_loaded_from_a_folder_that_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor's own folder in /tmp could be made by anybody first."""
+    monkeypatch.delenv(CACHE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    device, planted = passes_of(SMALL).device, tmp_path / f"aiperf-hpc-{os.getuid()}"
+    Compiled(passes_of(SMALL))
+    assert Path(os.environ[CACHE]) == planted / "torchinductor"
+    assert Compiled.why_not(device) == ""
+    monkeypatch.delenv(CACHE)
+    planted.chmod(0o777)
+    remedy = f"set {CACHE} to a folder of your own"
+    assert (
+        Compiled.why_not(device)
+        == f"{planted} can be changed by other users (mode 777; `chmod go-w` corrects it); {remedy}"
+    )
+    monkeypatch.setenv(CACHE, str(tmp_path / "link"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert Compiled.why_not(device) == f"{tmp_path / 'link'} is a symbolic link; {remedy}"
+
+
+@pytest.mark.parametrize("graph", TEXTS.values(), ids=TEXTS)
+def test_random_windows_are_bytes_and_what_follows_them(graph: Graph) -> None:
+    symbols, targets = batch(graph, recording(), 64)
+    assert symbols.dtype == targets.dtype == torch.int64
+    assert symbols.shape == targets.shape == (64, *graph.input)
+    assert torch.equal(symbols[:, 1:], targets[:, :-1])
+    assert (int(symbols.min()), int(symbols.max())) == (0, 255)
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+@pytest.mark.parametrize("graph", TEXTS.values(), ids=TEXTS)
+def test_a_captured_step_of_text_is_the_eager_one(graph: Graph, format: str) -> None:
+    passes = passes_of(graph, format=format, label_smoothing=0.1)
+    assert difference(Engine(passes), Graphed(passes), *batch(graph, passes.device, 4)) == ""

@@ -37,18 +37,13 @@ def test_the_head_of_a_graph_says_what_is_asked() -> None:
     assert objective_of(gpt_4x128(), 0.1) == Prediction(0.1)
 
 
-def test_the_loss_is_the_mean_over_all_positions_of_the_batch() -> None:
-    logits, targets = answers()
-    loss = Prediction().loss(logits, targets)
-    assert float(loss) == pytest.approx(bits_by_hand(logits, targets).mean() * np.log(2), rel=1e-6)
-
-
-def test_smoothed_symbols_have_a_share_of_every_symbol() -> None:
-    """Szegedy et al., CVPR 2016."""
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_the_mean_over_all_positions_and_every_symbol_has_its_share(smoothing: float) -> None:
+    """Label smoothing: Szegedy et al., CVPR 2016."""
     logits, targets = answers()
     every = np.mean([bits_by_hand(logits, torch.full_like(targets, k)).mean() for k in range(SYMBOLS)])
-    expected = (0.9 * bits_by_hand(logits, targets).mean() + 0.1 * every) * np.log(2)
-    assert float(Prediction(0.1).loss(logits, targets)) == pytest.approx(expected, rel=1e-6)
+    bits = (1 - smoothing) * bits_by_hand(logits, targets).mean() + smoothing * every
+    assert float(Prediction(smoothing).loss(logits, targets)) == pytest.approx(bits * np.log(2), rel=1e-6)
 
 
 def test_the_bits_of_each_byte_are_rounded_once() -> None:

@@ -11,8 +11,7 @@ from nas.layers import Shape
 from nas.morphisms import MIX
 from nas.seeds import residual
 from nas.tuning import SPACE
-from spectra.data import SpectraData
-from spectra.facts import FACTS
+from spectra.data import FACTS, SpectraData
 from spectra.head import Sound
 from spectra.signals import SOUNDS
 

@@ -177,14 +177,3 @@ def test_an_earlier_result_stays_where_there_is_no_new_one(
     assert typed(*words) == 1
     assert {path: path.read_text() for path in earlier} == earlier
     assert len(list(files.inference_directory.iterdir())) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_data_that_are_not_at_hand(run: tuple[RunFiles, int], typed: Typed) -> None:
-    files, _ = run
-    before = results(files)
-    words = ("--scenario", "offline", "--data", "/nowhere", "--device", "cpu")
-    assert typed("infer", files.directory, *words) == 1
-    assert "aiperf-hpc: data.path is '/nowhere'" in typed.err
-    assert results(files) == before  # those of an earlier test stay

@@ -1,4 +1,5 @@
-"""benchmarks/device.py on a processor: what is written, that it continues, and that a failure is reported."""
+"""benchmarks/device.py on a processor: what is written, that it continues, that a failure is reported, and
+calls that are ended or meet in one folder."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
+import psutil
 import pytest
 
 from aiperf.device import bind
@@ -22,8 +25,8 @@ from benchmarks.on_device.__main__ import identify as identity_of
 from benchmarks.on_device.page import WIDTH, page, shown
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Setting
 from benchmarks.on_device.rows import Use, figures, row
-from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
-from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, opened
+from benchmarks.on_device.runner import forget, go_on, identify, needed, pending, run_part, told
+from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
 from tests.house.tree import ROOT, tracked
 from tests.tables import ComesTo
 
@@ -279,3 +282,77 @@ def test_everything_is_expected_to_fit_into_forty_minutes(tmp_path: Path) -> Non
 def test_the_checkout_is_small_enough() -> None:
     """As a person carries it to a machine without a network."""
     assert sum((ROOT / path).stat().st_size for path in tracked()) < 60 << 20
+
+
+SECONDS = 30.0
+"""In which a part must be gone; the one in these tests lasts a minute at least."""
+LASTING = "engines-compiled"
+
+
+@contextmanager
+def at_work(out: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A call and the processes of its part."""
+    command = [sys.executable, str(ROOT / "benchmarks/device.py"), "--device", "cpu", "--out", str(out)]
+    call = subprocess.Popen(
+        [*command, "--only", LASTING],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    part: list[psutil.Process] = []
+    try:
+        until = monotonic() + 300
+        while not part and call.poll() is None and monotonic() < until:
+            sleep(0.02)
+            part = [each for each in psutil.Process(call.pid).children(recursive=True) if is_part(each)]
+        assert part, call.poll()
+        yield call, part
+    finally:
+        call.kill()
+        call.communicate()
+        for process in part:
+            if process.is_running():  # the same, not another of its number
+                process.kill()
+
+
+def is_part(process: psutil.Process) -> bool:
+    """The one that measures, not the one that waits for it."""
+    try:
+        return process.cmdline()[2:4] == ["benchmarks.on_device", LASTING]
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_part_ends_with_its_call(tmp_path: Path, number: signal.Signals) -> None:
+    """While it is at work, another call in the folder is refused."""
+    with at_work(tmp_path) as (call, part):
+        if number == signal.SIGTERM:
+            second = called(tmp_path, "--only", "machine")
+            assert (second.returncode, second.stdout) == (2, "")
+            told = f"another call is at work in {tmp_path}; wait for it, or give another --out"
+            assert second.stderr == f"benchmarks/device.py: {told}\n"
+        assert part[0].is_running()
+        call.send_signal(number)
+        assert psutil.wait_procs(part, timeout=SECONDS)[1] == []
+        output = call.communicate(timeout=SECONDS)[0]
+    assert not (tmp_path / "device.json").exists()
+    if number == signal.SIGKILL:
+        assert call.returncode == -number
+        return
+    assert call.returncode == 128 + number
+    assert output.splitlines()[-1] == f"benchmarks/device.py: ended by {number.name}; call again to go on"
+    assert "Traceback" not in output
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_device_that_cannot_be_identified_is_told(tmp_path: Path) -> None:
+    """As where a device has fallen off its bus since it was counted."""
+    with pytest.raises(StateError, match=r"the npu device cannot be identified: .*; see .*identity\.log$"):
+        identify(Measured(tmp_path, {}), Setting("npu", tmp_path, 6.0))

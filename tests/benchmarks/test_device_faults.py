@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,28 +102,6 @@ def test_memory_that_grows_is_a_fault(setting: Setting, put: Callable[..., None]
         "memory grew by 400 MiB over the trials",
     ]
     assert found["steps"].keys() == {"graphed", "fused-graphed"}
-
-
-def test_the_next_trial_is_prepared_beside_the_steps_as_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first round, in which it is prepared beside the capture."""
-    done = list[str]()
-
-    class AtOnce(ThreadPoolExecutor):
-        def submit(self, work: Callable[..., Any], *words: Any) -> Any:  # type: ignore[override]
-            work(*words)
-            return SimpleNamespace(result=lambda: None)
-
-    def begin(built: object) -> SimpleNamespace:
-        done.append("begin")
-        return SimpleNamespace(make=lambda steps: done.append("steps"), close=lambda: done.append("close"))
-
-    monkeypatch.setattr(replays, "ThreadPoolExecutor", AtOnce)
-    trials: Any = SimpleNamespace(
-        begin=begin, prepared=lambda graph, number: done.append(f"prepare {number}")
-    )
-    assert len([*replays._change_overs(trials, [residual()], 2)]) == 2
-    first = ["prepare 0", "prepare 1", "begin", "steps", "close"]
-    assert done == [*first, "begin", "prepare 2", "steps", "close"]
 
 
 def test_a_lack_of_memory_is_known_and_a_smaller_step_is_made(

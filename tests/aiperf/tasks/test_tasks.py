@@ -98,13 +98,7 @@ def test_a_manifest_of_a_text_agrees_with_itself_and_ranked_is_enwik9_whole(
     """What a text must hold follows from its bytes. One's own is not known, but its windows are checked;
     generated text is as the configuration says. Rates are of bytes. Nobody
     pretends to have read a text of one's own."""
-    names = {
-        "BUNDLED_TEXT": BUNDLED_TEXT,
-        "IMAGES": IMAGES,
-        "LANGUAGE": LANGUAGE,
-        "pretend": refuse_no_examples,
-    }
-    comes_to_what_was_read("manifests.txt", {**globals(), **names})
+    comes_to_what_was_read("manifests.txt", {**globals(), "pretend": refuse_no_examples})
 
 
 ENTRIES = LANGUAGE.data.foreseen(load_preset("ranked-text").data)

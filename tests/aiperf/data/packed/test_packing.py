@@ -225,11 +225,6 @@ def test_a_killed_packing_goes_on_where_it_was(tmp_path: Path) -> None:
     assert read_manifest(target) == read_manifest(whole)
 
 
-def test_two_packings_do_not_write_one_folder(source: Path, tmp_path: Path) -> None:
-    with alone(tmp_path), pytest.raises(DataError, match="another `data pack` is running"):
-        packed(source, tmp_path)
-
-
 def test_a_packing_that_was_planned_earlier_leaves_a_finished_set_alone(source: Path, tmp_path: Path) -> None:
     """It waited for nothing and knew of nothing; by its turn another one has made all."""
     planned = [plan(source, tmp_path / "packed", SIDE) for _ in range(2)]
@@ -244,9 +239,11 @@ def test_a_packing_that_was_planned_earlier_leaves_a_finished_set_alone(source: 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "packed").iterdir()} == before
 
 
-def test_a_file_system_without_locks_is_told_as_such(
+def test_two_packings_do_not_write_one_folder_and_without_locks_none_does(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with alone(tmp_path), pytest.raises(DataError, match="another `data pack` is running"):
+        packed(source, tmp_path)
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     with pytest.raises(DataError, match=r"\.lock: cannot be locked \(Function not implemented\); use"):
         packed(source, tmp_path / "packed")

@@ -179,16 +179,13 @@ def test_maps_are_not_counted_as_memory_that_may_be_written(written: DataConfig)
     assert not Maps(folder, packed_set, "train", packed_set.train)[0].flags.writeable
 
 
-def test_a_shard_that_cannot_be_mapped_is_told(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_system_refuses_is_told_with_its_remedy(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A map; and to look at files whose names may be read: the superuser of the tests may do both."""
     monkeypatch.setattr(mmap, "mmap", Mock(side_effect=OSError(errno.ENOMEM, "why")))
     with pytest.raises(DataError, match=r"train-00000.shard: why; request more memory"):
         load(config, CPU, 1)
-
-
-def test_a_folder_whose_files_may_not_be_looked_at_is_refused(
-    config: DataConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its names may be read and nothing else; the superuser of the tests may do both."""
     refused = PermissionError(errno.EACCES, "Permission denied", config.path)
     monkeypatch.setattr(Path, "exists", Mock(side_effect=refused))
     with pytest.raises(DataError, match=f"^{config.path}: Permission denied; make it readable"):

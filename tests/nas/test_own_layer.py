@@ -13,6 +13,7 @@ import pytest
 from nas.layers import Conv2d, GlobalPool, ReLU
 from nas.record import graph_to_json
 from tests.nas.graphs import chain
+from tests.nas.search.installed_search import write_distribution
 
 OWN = """
 from dataclasses import dataclass
@@ -69,9 +70,7 @@ print(json.dumps([same, child.rows["scale"].cost.train.mul, carried["ReLU.1.fact
 @pytest.mark.torch
 def test_it_is_known_by_its_entry_point(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    (tmp_path / "own-1.dist-info").mkdir()
-    (tmp_path / "own-1.dist-info/METADATA").write_text("Name: own\nVersion: 1\n")
-    (tmp_path / "own-1.dist-info/entry_points.txt").write_text("[nas.layers]\nown = own\n")
+    write_distribution(tmp_path, "own", "1", "[nas.layers]\nown = own")
     record = graph_to_json(chain(Conv2d(4), ReLU(), Conv2d(2), GlobalPool(), input=(1, 5, 5)))
     record["nodes"][1]["layer"] = {"type": "Scale", "scale": 0.5}
     found = subprocess.run(

@@ -35,6 +35,7 @@ from nas.seeds import residual
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, steady
 from tests.house.tree import ROOT
 from tests.mpi.jobs import QUICK
+from tests.nas.search.installed_search import write_distribution
 
 PLUGINS = ROOT / "tests" / "plugins"
 PRESET = str(PLUGINS / "spectra" / "spectra.toml")
@@ -117,7 +118,7 @@ def test_it_is_simulated_judged_shown_and_refused_without_its_package(
 def test_what_is_no_task_is_one_line(
     entries: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _install(tmp_path, "first", entries)
+    write_distribution(tmp_path, "first", "1.0", f"[aiperf.tasks]\n{entries}")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=rf"^.*{re.escape(told)}.*\Z"):  # `.` is no end of a line
         load_preset(PRESET)
@@ -126,8 +127,8 @@ def test_what_is_no_task_is_one_line(
 def test_two_of_one_name_are_refused_and_an_own_name_stays_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _install(tmp_path, "first", "spectra = os:sep\ndigits = os:sep")
-    _install(tmp_path, "second", "spectra = os:linesep")
+    write_distribution(tmp_path, "first", "1.0", "[aiperf.tasks]\nspectra = os:sep\ndigits = os:sep")
+    write_distribution(tmp_path, "second", "1.0", "[aiperf.tasks]\nspectra = os:linesep")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"two tasks are named 'spectra': os:\w+ and os:\w+; uninstall one"):
         load_preset(PRESET)
@@ -150,14 +151,6 @@ def test_what_a_task_lacks_is_one_line(plugins: None, monkeypatch: pytest.Monkey
         registry._installed_task.cache_clear()
         with pytest.raises(ConfigError, match=told):
             ask(config)
-
-
-def _install(folder: Path, name: str, entries: str) -> None:
-    """What pip would write into a folder of packages."""
-    about = folder / f"{name}-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[aiperf.tasks]\n{entries}\n")
 
 
 def typed(*words: object) -> str:

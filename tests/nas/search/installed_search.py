@@ -62,7 +62,12 @@ def install(
         for file in old.iterdir():
             file.unlink()
         old.rmdir()
+    write_distribution(folder, name, version, f"[nas.searches]\n{entries}")
+
+
+def write_distribution(folder: Path, name: str, version: str, entry_points: str) -> None:
+    """What makes it known to Python."""
     about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (about / "entry_points.txt").write_text(f"[nas.searches]\n{entries}\n")
+    (about / "entry_points.txt").write_text(f"{entry_points}\n")

@@ -30,8 +30,7 @@ from aiperf.wire.messages import Assign, MeasureControl, Release, Steps, ToGroup
 from aiperf.wire.reports import NEAR, Control, Fallback, Finished, Ready, Rung, Started
 from aiperf.wire.trial import State, Trial
 from nas.weights import initial
-from tests.aiperf.engines.recording import Again, Recording, recording
-from tests.aiperf.engines.test_graphed import Averaging
+from tests.aiperf.engines.recording import Again, Averaging, Recording, recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, Told, child_of, own_log, trial, working
 
 PAIR = Place(rank=1, group=(1, 2), device_index=0, ranks_on_host=2)

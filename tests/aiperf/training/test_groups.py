@@ -9,12 +9,12 @@ import sys
 from typing import Any
 
 import pytest
-from tests.aiperf.conduct.trained import IN_A_GROUP
 
 from aiperf.engines.agreement import ELSEWHERE
 from aiperf.parallel.parallel import Solo
 from aiperf.tasks.language.tally import Predicted
 from tests.aiperf.conduct.courses import expected
+from tests.aiperf.conduct.driven import IN_A_GROUP
 from tests.aiperf.training.text_trials import TEXT, WINDOW
 from tests.aiperf.training.two_ranks import texts
 

@@ -29,7 +29,7 @@ from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
 from nas.weights import initial
-from tests.aiperf.conduct.trained import meeting_in
+from tests.aiperf.conduct.driven import meeting_in
 from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 

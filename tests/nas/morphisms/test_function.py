@@ -45,6 +45,7 @@ from nas.morphisms.text import (
     WidenMLP,
     WidenStream,
 )
+from nas.seeds import resnet50
 from nas.weights import Array, Weights
 from tests.nas.graphs import graphs, texts
 from tests.nas.grown import (
@@ -230,6 +231,29 @@ def test_copies_of_a_group_share_its_gradient() -> None:
         assert not morphism.carry_state(parent, before)[tensor].any()
 
 
+@pytest.fixture(scope="module")
+def large() -> tuple[Graph, Weights, list[Array]]:
+    """A ResNet-50 at 64² with grouped blocks, gates, shortcuts and branches; its weights and answers."""
+    graph, rng = resnet50((3, 64, 64), 100), random.Random(8)  # every kind applies
+    for _ in range(12):
+        graph = rng.choice(list(MIX)[4:-1]).propose(graph, rng).apply(graph)
+    weights = randomised(graph, 7)
+    return graph, weights, [logits(graph, weights, torch.float64, train) for train in (False, True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MIX)
+def test_the_function_of_a_grown_resnet50_is_kept_in_training(
+    kind: type[Morphism], large: tuple[Graph, Weights, list[Array]]
+) -> None:
+    graph, weights, before = large
+    (morphism,) = proposals(graph, kind, 1)
+    child, carried = morphism.apply(graph), morphism.carry(graph, weights)
+    after = [logits(child, carried, torch.float64, train) for train in (False, True)]
+    assert difference(before[0], after[0]) <= 1e-12
+    assert difference(before[1], after[1]) <= 1e-10
+
+
 def single(weights: Weights) -> dict[str, Array]:
     return {name: values.astype(np.float32) for name, values in weights.items()}
 
@@ -304,8 +328,8 @@ def readings(graph: Graph, weights: Weights, exact: Weights) -> dict[str, Tensor
 
 
 @torch.no_grad()
-def logits(graph: Graph, weights: Weights, dtype: torch.dtype) -> Tensor:
-    return answers(network(graph, weights, dtype, train=False), examples(graph, 6))
+def logits(graph: Graph, weights: Weights, dtype: torch.dtype, train: bool = False) -> Tensor:
+    return answers(network(graph, weights, dtype, train), examples(graph, 6))
 
 
 def gradients(found: Network) -> dict[str, Array]:

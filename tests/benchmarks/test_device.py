@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -305,7 +305,10 @@ def at_work(out: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Proc
         until = monotonic() + 300
         while not part and call.poll() is None and monotonic() < until:
             sleep(0.02)
-            part = [each for each in psutil.Process(call.pid).children(recursive=True) if is_part(each)]
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # one has ended: look again
+                begun = psutil.Process(call.pid).children(recursive=True)
+                # The one that measures, not the one that waits for it.
+                part = [each for each in begun if each.cmdline()[2:4] == ["benchmarks.on_device", LASTING]]
         assert part, call.poll()
         yield call, part
     finally:
@@ -314,14 +317,6 @@ def at_work(out: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Proc
         for process in part:
             if process.is_running():  # the same, not another of its number
                 process.kill()
-
-
-def is_part(process: psutil.Process) -> bool:
-    """The one that measures, not the one that waits for it."""
-    try:
-        return process.cmdline()[2:4] == ["benchmarks.on_device", LASTING]
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
 
 
 @pytest.mark.torch

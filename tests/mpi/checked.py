@@ -22,7 +22,7 @@ from aiperf.score.lineage import rebuild, recount
 from aiperf.score.score import score
 from nas.graph import Graph
 from tests.mpi.jobs import Job, told
-from tests.nas.oracles import by_torch
+from tests.nas.test_oracle import by_torch
 
 
 def seen_by_witnesses(directory: Path) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -68,17 +69,10 @@ def both_in_the_coupled_control(job: Job) -> list[psutil.Process]:
     while len(found) < 2 or not all(" step" in coupled_part(each) for each in found):
         assert time.monotonic() < until, job.text()
         time.sleep(0.02)
-        if len(found) < 2:
-            found = [each for each in job.processes() if MEASURE in command_of(each)]
+        with suppress(psutil.NoSuchProcess):  # one that has ended: look again
+            if len(found) < 2:
+                found = [each for each in job.processes() if MEASURE in each.cmdline()]
     return found
-
-
-def command_of(process: psutil.Process) -> list[str]:
-    """Empty if it has ended."""
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
 
 
 def coupled_part(process: psutil.Process) -> str:

@@ -13,7 +13,7 @@ import pytest
 from nas.layers import Conv2d, GlobalPool, ReLU
 from nas.record import graph_to_json
 from tests.nas.graphs import chain
-from tests.nas.search.installed_search import write_distribution
+from tests.nas.search.test_installed_searches import write_distribution
 
 OWN = """
 from dataclasses import dataclass

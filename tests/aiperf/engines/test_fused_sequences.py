@@ -21,13 +21,11 @@ from nas.layers import Attention
 from nas.modules import module_of
 from nas.text_seeds import llama
 from tests.aiperf.engines.recording import passes_of, steps_of
-from tests.aiperf.engines.test_fused_kernels import expect_alike, in_fp64
+from tests.aiperf.engines.test_fused_kernels import BOUNDS, expect_alike, in_fp64
 from tests.nas.grown import TEXT_PARENTS
 
-BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2**-7}
-"""Relative to the largest number compared, as in test_fused_kernels.py."""
 SHAPES = [(1, 1, 2), (2, 5, 33), (3, 7, 128), (4, 256, 160)]
-every_type = pytest.mark.parametrize("dtype", BOUNDS)
+every_type = pytest.mark.parametrize("dtype", IN_C.formats)
 
 
 @pytest.fixture

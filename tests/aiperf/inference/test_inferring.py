@@ -28,6 +28,7 @@ from aiperf.inference.measuring import WarmSpeed, measure, warm_up
 from aiperf.inference.systems import System
 
 SECONDS = 1.0
+SERVER = ("--scenario", "server", "--seconds", SECONDS, "--device", "cpu")
 RATE = 300.0
 
 
@@ -103,8 +104,7 @@ def test_a_host_that_becomes_faster_after_the_warm_up_has_a_valid_test(
 @pytest.mark.timeout(300)
 def test_a_bound_that_nothing_meets_ends_the_search(run: tuple[RunFiles, int], typed: Typed) -> None:
     files, _ = run
-    words = ("--scenario", "server", "--seconds", SECONDS, "--latency-ms", 0.001, "--device", "cpu")
-    assert typed("infer", files.directory, *words) == 1
+    assert typed("infer", files.directory, *SERVER, "--latency-ms", 0.001) == 1
     assert "no rate within the bound of 0.001 ms: one sample alone takes" in typed.out
     assert results(files)["server"].measured.detail is None
 
@@ -113,8 +113,7 @@ def test_a_bound_that_nothing_meets_ends_the_search(run: tuple[RunFiles, int], t
 @pytest.mark.timeout(300)
 def test_the_highest_rate_passed_in_full_length(run: tuple[RunFiles, int], typed: Typed) -> None:
     files, number = run
-    words = ("--scenario", "server", "--seconds", SECONDS, "--latency-ms", 400, "--device", "cpu")
-    typed("infer", files.directory, *words)
+    typed("infer", files.directory, *SERVER, "--latency-ms", 400)
     found = results(files)["server"].measured
     if found.detail is None:  # beside programs that keep the processor busy
         assert found.nothing.startswith("no rate within the bound of 400 ms")

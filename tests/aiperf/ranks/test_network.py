@@ -289,12 +289,21 @@ def test_a_rank_that_is_refused_says_so(place: MeetingPlace, monkeypatch: pytest
     leave(master, first)
 
 
+@contextmanager
+def in_place_of_the_master(place: MeetingPlace, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    with socket.create_server((place.host, place.port)) as listening:
+        answering = threading.Thread(target=answer, args=[listening])
+        answering.start()
+        yield
+        answering.join()
+
+
 def test_a_rank_does_not_speak_to_a_master_without_the_secret(
     place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network_link, "PAUSES", (0.0, 0.0))
 
-    def pretend() -> None:
+    def pretend(listening: socket.socket) -> None:
         for _ in range(network_link.REFUSALS):
             other, _ = listening.accept()
             with closing(other):
@@ -302,12 +311,9 @@ def test_a_rank_does_not_speak_to_a_master_without_the_secret(
                 other.sendall(bytes(ANSWER.size))
                 assert other.recv(1) == b""
 
-    with socket.create_server((place.host, place.port)) as listening:
-        pretending = threading.Thread(target=pretend)
-        pretending.start()
-        with pytest.raises(WorldError, match="whoever listens there does not know the secret of this run"):
-            linked(1, place)
-        pretending.join()
+    refused = "whoever listens there does not know the secret of this run"
+    with in_place_of_the_master(place, pretend), pytest.raises(WorldError, match=refused):
+        linked(1, place)
 
 
 def test_a_slow_answer_has_one_limit(place: MeetingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,20 +322,17 @@ def test_a_slow_answer_has_one_limit(place: MeetingPlace, monkeypatch: pytest.Mo
     monkeypatch.setattr(network_link, "JOIN_SECONDS", 0.0)
     gone = threading.Event()
 
-    def trickle() -> None:
+    def trickle(listening: socket.socket) -> None:
         other, _ = listening.accept()
         with closing(other), suppress(OSError):
             for _ in range(ANSWER.size):
                 other.sendall(b"x")
                 gone.wait(0.05)
 
-    with socket.create_server((place.host, place.port)) as listening:
-        trickling = threading.Thread(target=trickle)
-        trickling.start()
+    with in_place_of_the_master(place, trickle):
         with pytest.raises(WorldError, match="timed out; start rank 0 there"):
             linked(1, place)
         gone.set()
-        trickling.join()
 
 
 # Whoever changes what is sent

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,7 +27,7 @@ from tests.aiperf.rules.forged import each
 from tests.house.tree import ROOT
 from tests.journals import Scene, Simulation, Timed, replayed, told, write_run
 from tests.mpi.jobs import QUICK
-from tests.nas.search.installed_search import install, write_sources
+from tests.nas.search.test_installed_searches import SOURCES, install
 
 SCENE = Scene(minutes=0.3, changes=(("search.name", "lowest"),))
 
@@ -123,7 +124,7 @@ def typed(packages: Path | None, *words: object) -> subprocess.CompletedProcess[
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
-    write_sources(tmp_path / "sources")
+    shutil.copytree(SOURCES, tmp_path / "sources")  # pip builds there
     target, run = tmp_path / "target", tmp_path / "run"
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation"]
     made = [*pip, "--target", str(target), str(tmp_path / "sources")]

@@ -35,7 +35,7 @@ from nas.seeds import residual
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, steady
 from tests.house.tree import ROOT
 from tests.mpi.jobs import QUICK
-from tests.nas.search.installed_search import write_distribution
+from tests.nas.search.test_installed_searches import write_distribution
 
 PLUGINS = ROOT / "tests" / "plugins"
 PRESET = str(PLUGINS / "spectra" / "spectra.toml")

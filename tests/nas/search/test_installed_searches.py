@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from nas.search import SEARCHES, Evolution, SearchError, distributions_of_search, search_named, search_names
-from tests.nas.search.installed_search import install
 from tests.tables import ComesTo
+
+SOURCES = Path(__file__).with_name("lowest")
+"""A distribution of somebody else's with a search, to be built."""
+
+
+def install(
+    folder: Path, version: str, entries: str = "lowest = lowest_search:Lowest", name: str = "lowest-search"
+) -> None:
+    """What pip would write into a folder of packages."""
+    shutil.copy(SOURCES / "lowest_search.py", folder)
+    for old in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
+        for file in old.iterdir():
+            file.unlink()
+        old.rmdir()
+    write_distribution(folder, name, version, f"[nas.searches]\n{entries}")
+
+
+def write_distribution(folder: Path, name: str, version: str, entry_points: str) -> None:
+    """What makes it known to Python."""
+    about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (about / "entry_points.txt").write_text(f"{entry_points}\n")
 
 
 @pytest.fixture

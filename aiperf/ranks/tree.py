@@ -1,9 +1,9 @@
 """Messages to all ranks, forwarded from rank to rank along two trees, so that the master sends only a few.
 
 A rank that forwards messages in one tree is a leaf of the other, so a single rank that is dead or hangs cuts
-no other rank off. Ranks known to be dead are sent nothing; those of a lost group are leaves of both trees. If
-two fail at once, the next beat states how many messages there were, and a rank asks the sender of the beat
-for those that it missed.
+no other rank off. Ranks known to be dead are sent nothing; those of a lost group get messages from the master
+alone. If two fail at once, the next beat states how many messages there were, and a rank asks the sender of
+the beat for those that it missed.
 
 On the wire each message begins with a byte with which no JSON begins (`shipping` uses the bytes 0 and 1),
 followed by the number of the last message to all, and by a serial number that grows with every message and
@@ -32,7 +32,8 @@ message to all; a beat; and a request for the messages to all after that number.
 def children(rank: int, size: int, avoid: Collection[int], fan_out: int = FAN_OUT) -> tuple[int, ...]:
     """The ranks to which `rank` forwards a message from rank 0 to all `size` ranks, each at most once.
 
-    Ranks in `avoid`, which never contains rank 0, are leaves.
+    Ranks in `avoid`, which never contains rank 0, are leaves below rank 0. It has a connection to each of
+    them; if their host is cut off, Open MPI ends the whole job for another rank's attempt to make one.
     """
     avoided = sorted(avoid)
     kept = size - len(avoided)  # ranks that forward messages
@@ -46,14 +47,7 @@ def children(rank: int, size: int, avoid: Collection[int], fan_out: int = FAN_OU
         kept - each for each in range(fan_out * mirrored + 1, fan_out * (mirrored + 1) + 1) if each < kept
     ]
     own = dict.fromkeys(_at(each, avoided) for each in (*first, *second) if each != position)
-    # Two ranks send the message to each avoided rank, a leaf of each tree: the last positions are leaves of
-    # the first tree, the first positions are leaves of the second.
-    adopted = [
-        each
-        for index, each in enumerate(avoided)
-        if position in ((kept - 1 - index) % kept, (index + 1) % kept)
-    ]
-    return (*own, *adopted)
+    return (*own, *(avoided if rank == 0 else ()))
 
 
 def _at(position: int, avoided: Sequence[int]) -> int:

@@ -54,6 +54,7 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(directory: Pat
     with started(command(directory, 20, *words), directory) as job:
         job.wait_for('"LegBegan"')
         late = job.rank(1)
+        job.wait_for('"FabricMeasured"')  # for which all ranks wait
         late.suspend()
         job.wait_for('"RankReady"')  # of the other group
         time.sleep(2 * CLOCK_SECONDS)

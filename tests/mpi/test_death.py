@@ -236,8 +236,7 @@ def busy_shares(replay: Replay) -> dict[int, float]:
 
     By the groups' own news of when work had ended; only the last of it may have been late on its way.
     """
-    worked: defaultdict[int, float] = defaultdict(float)
-    last: defaultdict[int, float] = defaultdict(float)
+    worked, last = defaultdict[int, float](float), defaultdict[int, float](float)
     first: dict[int, float] = {}
     blocks = replay.blocks
     for index, seconds, end in zip(*map(blocks.column, ("attempts", "seconds", "ends"))):

@@ -186,8 +186,7 @@ def test_without_a_run_a_trial_says_so(tmp_path: Path) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as one:
         return int(one.getsockname()[1])
 
 

@@ -13,9 +13,6 @@ from aiperf.device import level_zero
 from aiperf.device.level_zero import pci_address
 from tests.tables import ComesTo
 
-GPUS_OF_DRIVERS = {101: (1, 2), 102: (3,)}
-"""Handles of the devices of each driver."""
-
 
 class LevelZero:
     """libze_loader.so.1, as ze_api.h describes it; a number other than 0 is an error."""
@@ -24,10 +21,10 @@ class LevelZero:
         return 0 if flags == 1 else 0x78000003
 
     def zeDriverGet(self, count: Any, handles: Any) -> int:  # noqa: N802
-        return _list(tuple(GPUS_OF_DRIVERS), count, handles)
+        return _list((101, 102), count, handles)
 
     def zeDeviceGet(self, driver: ctypes.c_void_p, count: Any, handles: Any) -> int:  # noqa: N802
-        return _list(GPUS_OF_DRIVERS[driver.value or 0], count, handles)
+        return _list({101: (1, 2), 102: (3,)}[driver.value or 0], count, handles)
 
     def zeDeviceGetProperties(self, device: ctypes.c_void_p, found: Any) -> int:  # noqa: N802
         assert found._obj.stype == 0x3

@@ -21,9 +21,7 @@ def install(
     """What pip would write into a folder of packages."""
     shutil.copy(SOURCES / "lowest_search.py", folder)
     for old in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
-        for file in old.iterdir():
-            file.unlink()
-        old.rmdir()
+        shutil.rmtree(old)
     write_distribution(folder, name, version, f"[nas.searches]\n{entries}")
 
 

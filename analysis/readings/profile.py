@@ -31,7 +31,10 @@ from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.record import graph_from_json
 
-ROWS = (*(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")), ALL_REDUCE, BETWEEN)
+ROWS = (
+    *(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")),
+    *(ALL_REDUCE, BETWEEN, f"{BETWEEN}{BESIDE}"),
+)
 """Rows of the table of phases, in order; those that took no time are left out."""
 
 OTHER, PYTHON, AUTOGRAD = "other", "Python", "autograd engine"

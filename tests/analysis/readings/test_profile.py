@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aiperf.wire.profile_records import Ceilings, Events, MeasuredMemory, PredictedMemory, Recorded
 from analysis.exports.profile_text import profile_json, profile_text
+from analysis.readings.profile import ROWS as TABLE
 from analysis.readings.profile import Profile, kinds
 from analysis.readings.profile_spans import Span, spans
 from nas.graph import Graph, Node
@@ -137,6 +138,7 @@ def test_nanosecond_by_nanosecond(found: Events) -> None:
     for span in spans(found, []):
         measured[0, True] += span.beside
         measured[0, False] += span.nanoseconds - span.beside
+        assert {row for row, nanoseconds in span.rows if nanoseconds} <= {*TABLE}
     assert sum(measured.values()) == found.end[0]
     assert measured[0, True] == sum(count for (_, busy), count in expected.items() if busy)
     by_length: Counter[int] = Counter()

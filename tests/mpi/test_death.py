@@ -11,7 +11,6 @@ import random
 import re
 import shutil
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.wire.trial import State
+from tests.mpi.busy_shares import busy_shares
 from tests.mpi.checked import checked, finished
 from tests.mpi.jobs import (
     FAULT_TOLERANT,
@@ -228,24 +228,3 @@ def test_of_many_ranks_five_are_killed_and_nothing_else_is_lost(
         )
     assert np.mean(shares) >= BUSY
     assert min(shares) >= LEAST_BUSY
-
-
-def busy_shares(replay: Replay) -> dict[int, float]:
-    """By group, the share that was work, credited or not, of the time from its first assignment to the end of
-    its last work. Before that it waits for the master, which makes two proposals for each group.
-
-    By the groups' own news of when work had ended; only the last of it may have been late on its way.
-    """
-    worked, last = defaultdict[int, float](float), defaultdict[int, float](float)
-    first: dict[int, float] = {}
-    blocks = replay.blocks
-    for index, seconds, end in zip(*map(blocks.column, ("attempts", "seconds", "ends"))):
-        group = replay.attempts[index].group
-        worked[group] += seconds
-        last[group] = max(last[group], end)
-    for attempt in replay.attempts:
-        first.setdefault(attempt.group, attempt.dispatch_time)
-        for validation in attempt.validations:
-            worked[attempt.group] += validation.segment.validate_seconds
-            last[attempt.group] = max(last[attempt.group], validation.end)
-    return {group: worked[group] / (last[group] - first[group]) for group in sorted(worked)}

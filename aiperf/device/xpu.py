@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import torch
 
-from aiperf.device import level_zero
 from aiperf.device.accelerator import Accelerator
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
+from aiperf.telemetry import level_zero
 from nas.frozen import frozen
 
 OLDEST_TORCH = (2, 8)  # the first with XCCL; it can also tell native bf16 from emulated bf16
@@ -46,8 +46,12 @@ class Xpu(Accelerator):
         return ("bf16", "fp16", "fp32") if native else ("fp16", "fp32")
 
     @property
+    def sensors(self) -> str:
+        """Found by the UUID, which torch has since 2.9."""
+        return "intel" if self.identity else ""
+
+    @property
     def pci_address(self) -> str:
-        """Known since torch 2.9, the first that has the UUID."""
         return level_zero.pci_address(self.identity)
 
     @property

@@ -242,7 +242,7 @@ class TestNpu(OnFake):
 
 
 class TestXpu(OnFake):
-    kind, backend, sensors = "xpu", "xccl", ""
+    kind, backend, sensors = "xpu", "xccl", "intel"
 
     install = staticmethod(vendors.install_xpu)
 
@@ -252,8 +252,12 @@ class TestXpu(OnFake):
         with pytest.raises(WorldError, match=r"Intel.s devices need PyTorch 99\.0 or newer; this is "):
             bind("xpu", 0)
 
-    def test_its_driver_is_among_its_properties(self, device: Device) -> None:
+    def test_its_driver_is_among_its_properties(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert device.driver == "1.3.30872"
+        monkeypatch.setattr(xpu.Xpu, "identity", "")
+        assert not device.sensors, "without a UUID, as before torch 2.9, nothing finds it"
 
 
 @pytest.mark.gpu

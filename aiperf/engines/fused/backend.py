@@ -52,12 +52,17 @@ class Backend(ABC):
 
     @abstractmethod
     def normalise(
-        self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A batch norm, plus the residual, and its activation. In training it also updates the running
-        statistics. The second tensor has the mean and 1 / deviation of each channel, (2 · channels,). The
-        third says which values the activation cut off, in a form of the backend's own; None if the backend
-        computes that again from the images. In evaluation neither is used."""
+        self,
+        images: Tensor,
+        residual: Tensor | None,
+        norms: Sequence[nn.BatchNorm2d],
+        activation: Activation,
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """A batch norm, plus the residual, and its activation. A second of `norms` is that of the residual.
+        In training it also updates the running statistics. It returns the mean and 1 / deviation of each
+        channel for each of `norms`, (2 · channels,). The last tensor says which values the activation cut
+        off, in a form of the backend's own; None if the backend computes that again from the images. In
+        evaluation neither is used."""
 
     @abstractmethod
     def normalise_backward(

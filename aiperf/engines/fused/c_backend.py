@@ -39,8 +39,16 @@ class InC(Backend):
         hold_memory()
 
     def normalise(
-        self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self,
+        images: Tensor,
+        residual: Tensor | None,
+        norms: Sequence[nn.BatchNorm2d],
+        activation: Activation,
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        module, *of_residual = norms
+        found: list[Tensor] = []
+        if residual is not None and of_residual:
+            residual, found, _ = self.normalise(residual, None, of_residual, Activation.NOTHING)
         out, channels = empty_like(images), images.shape[1]
         statistics = module.weight.new_empty(2 * channels)
         call(
@@ -60,7 +68,7 @@ class InC(Backend):
         # What a ReLU without a residual cuts off is computed again from the images, which saves reading the
         # output.
         again = activation is Activation.RELU and residual is None
-        return out, statistics, None if again or not activation else out
+        return out, [statistics, *found], None if again or not activation else out
 
     def normalise_backward(
         self,

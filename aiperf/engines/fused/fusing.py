@@ -130,12 +130,15 @@ class _Merges:
     backend: Backend
     readers: dict[int, list[int]] = field(init=False)
     """Indices of the steps that read each place."""
+    writers: dict[int, int] = field(init=False)
+    """Index of the step that writes each place."""
     gone: set[int] = field(default_factory=set)
     """Indices of the steps that are a part of another one."""
     made: dict[int, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.readers = _readers(self.steps)
+        self.writers = {step.place: index for index, step in enumerate(self.steps)}
 
     def only_reader(self, index: int) -> int | None:
         """Index of the only reader of a step's output; None if there are several, or if the reader is merged
@@ -145,22 +148,32 @@ class _Merges:
 
     def merge(self, index: int) -> None:
         """Merges a batch norm with an addition and an activation that follow it, if no other step reads the
-        intermediate results."""
+        intermediate results; and with the batch norm of what is added."""
         norm, members = self.steps[index], [index]
-        activation = Activation.NOTHING
+        activation, of_residual = Activation.NOTHING, None
         reads = norm.reads
         if self._follows(members, (Add,)):
             added = self.steps[members[-1]]
             if len(added.reads) == 2:
-                reads = (*reads, *(place for place in added.reads if place != norm.place))
+                (residual,) = (place for place in added.reads if place != norm.place)
+                other = self.writers.get(residual)
+                if other is not None and self._is_norm_of(other, members[-1]):
+                    (residual,), of_residual = self.steps[other].reads, self.steps[other].run
+                    self.gone.add(other)
+                reads = (*reads, residual)
             else:
                 members.pop()
         if self._follows(members, (ReLU, ReLU6)):
             activation = ACTIVATIONS[type(self.steps[members[-1]].layer)]  # type: ignore[index]
         *gone, last = members
         self.gone.update(gone)
-        whole = Normalise(self.backend, norm.run, activation)  # type: ignore[arg-type]
+        whole = Normalise(self.backend, norm.run, activation, of_residual=of_residual)  # type: ignore[arg-type]
         self.made[last] = _Step(whole, reads, self.steps[last].place, None)
+
+    def _is_norm_of(self, index: int, reader: int) -> bool:
+        """Whether a step is a batch norm that only this step reads."""
+        step = self.steps[index]
+        return type(step.layer) is BatchNorm and self.readers[step.place] == [reader]
 
     def _follows(self, members: list[int], kinds: tuple[type[Layer], ...]) -> bool:
         """Adds the only reader of the last member to the members if its layer is of one of these kinds; says
@@ -175,10 +188,9 @@ class _Merges:
 def _joined(steps: list[_Step], backend: Backend) -> list[_Step]:
     """The steps with every batch norm merged with what follows it."""
     merges = _Merges(steps, backend)
-    # From the last to the first: if two batch norms feed one addition, the later one takes it, because the
-    # output of the earlier one is computed by then.
+    # From the last to the first: a batch norm takes what is added to it, which was computed before.
     for index in reversed(range(len(steps))):
-        if type(steps[index].layer) is BatchNorm:
+        if type(steps[index].layer) is BatchNorm and index not in merges.gone:
             merges.merge(index)
     return [merges.made.get(index, step) for index, step in enumerate(steps) if index not in merges.gone]
 

@@ -33,7 +33,7 @@ channels it was 0.95 and 1.07 times as fast, with 8 to 8 channels 0.50 and 0.97 
 @frozen(eq=False)
 class Normalise:
     """A step of the plan: a batch norm of images (batch, channels, height, width), plus the residual, if
-    there is one, and with an activation.
+    there is one, and with an activation. The residual may have a batch norm of its own.
 
     Forward there is one pass over memory for the sums and one for the rest, and backward the same. Torch
     makes passes of its own for the norm, the sum and the activation, and memory limits these layers on any
@@ -45,39 +45,45 @@ class Normalise:
     activation: Activation = Activation.NOTHING
     readers: int = 1
     """Number of steps that read the result; each gets a tensor of its own."""
+    of_residual: nn.BatchNorm2d | None = None
 
     def __post_init__(self) -> None:
-        if not is_own(self.module):
+        if not all(map(is_own, self.norms)):
             raise Unfit("a batch norm with another `forward`, as over a group, is not fused")
+
+    @property
+    def norms(self) -> tuple[nn.BatchNorm2d, ...]:
+        """The batch norm of the images, and that of the residual."""
+        return (self.module,) if self.of_residual is None else (self.module, self.of_residual)
 
     def __call__(self, images: Tensor, residual: Tensor | None = None) -> Any:
         """The normalised images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit,
         and ValueError as torch does."""
-        norm = self.module
         self._refuse(images, residual)
         if torch.is_grad_enabled():
-            found = _Normalised.apply(images, residual, norm.weight, norm.bias, self)  # type: ignore[no-untyped-call]
+            affine = (each for norm in self.norms for each in (norm.weight, norm.bias))
+            found = _Normalised.apply(images, residual, self, *affine)  # type: ignore[no-untyped-call]
         else:
-            out, *_ = self.backend.normalise(images, residual, norm, self.activation)
+            out, *_ = self.backend.normalise(images, residual, self.norms, self.activation)
             found = (out,) * self.readers
         return found if self.readers > 1 else found[0]
 
     def _refuse(self, images: Tensor, residual: Tensor | None) -> None:
         """Raises Unfit for what the kernels do not support, and ValueError as torch does for one value per
         channel. Raised before any kernel runs, which would read memory that is not there."""
-        norm = self.module
         refuse_unfit(images, self.backend)
         if residual is not None:
             refuse_unfit(residual, self.backend)
             refuse_unlike(images, residual, images.shape)
-        if norm.weight.dtype != torch.float32:
-            raise Unfit(f"a fused batch norm has parameters in fp32, not in {norm.weight.dtype}")
-        if norm.training and images.numel() // images.shape[1] < 2:
-            raise ValueError(
-                f"a batch norm learns from more than 1 value of a channel, not {tuple(images.shape)}"
-            )
-        if not norm.training and torch.is_grad_enabled():
-            raise Unfit("a fused batch norm has no gradient through statistics that stay as they are")
+        for norm in self.norms:
+            if norm.weight.dtype != torch.float32:
+                raise Unfit(f"a fused batch norm has parameters in fp32, not in {norm.weight.dtype}")
+            if norm.training and images.numel() // images.shape[1] < 2:
+                raise ValueError(
+                    f"a batch norm learns from more than 1 value of a channel, not {tuple(images.shape)}"
+                )
+            if not norm.training and torch.is_grad_enabled():
+                raise Unfit("a fused batch norm has no gradient through statistics that stay as they are")
 
 
 @frozen(eq=False)
@@ -312,10 +318,11 @@ class _Normalised(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, images: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, step: Normalise
+        ctx: Any, images: Tensor, residual: Tensor | None, step: Normalise, *affine: Tensor
     ) -> tuple[Tensor, ...]:
-        out, statistics, cut = step.backend.normalise(images, residual, step.module, step.activation)
-        ctx.save_for_backward(images, cut, weight, bias, statistics)
+        out, statistics, cut = step.backend.normalise(images, residual, step.norms, step.activation)
+        kept = residual if step.of_residual is not None else None
+        ctx.save_for_backward(images, kept, cut, *statistics, *affine)
         # The gradient of a reader that has none is then None, and not a tensor of zeros to be added.
         ctx.set_materialize_grads(False)
         ctx.step, ctx.has_residual = step, residual is not None
@@ -324,16 +331,22 @@ class _Normalised(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients as in Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3."""
-        given = two(gradients)
+        given, step = two(gradients), ctx.step
+        count = len(step.norms)
         if given is None:
-            return (None,) * 5
-        images, cut, weight, bias, statistics = ctx.saved_tensors
+            return (None,) * (3 + 2 * count)
+        images, residual, cut, *others = ctx.saved_tensors
+        statistics, affine = others[:count], others[count:]
         first, second = given
-        step: Normalise = ctx.step
         # Without an activation that masks it, the residual's gradient is that of the sum.
         keeps = bool(ctx.has_residual and (step.activation or second is not None))
-        to_images, kept, to_weight, to_bias = step.backend.normalise_backward(
-            first, second, images, cut, (weight, bias), statistics, step.activation, keeps
+        to_images, kept, *to_affine = step.backend.normalise_backward(
+            first, second, images, cut, affine[:2], statistics[0], step.activation, keeps
         )
         to_residual = kept if keeps else first if ctx.has_residual else None
-        return to_images, to_residual, to_weight, to_bias, None
+        if count > 1:
+            to_residual, _, *to_own = step.backend.normalise_backward(
+                to_residual, None, residual, None, affine[2:], statistics[1], Activation.NOTHING, False
+            )
+            to_affine += to_own
+        return to_images, to_residual, None, *to_affine

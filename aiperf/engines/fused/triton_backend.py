@@ -32,20 +32,26 @@ class InTriton(Backend):
         load_dynamo()  # before torch does, at the first call of an operator (torch/_library/custom_ops.py)
 
     def normalise(
-        self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        mean, variance = module.running_mean, module.running_var
-        assert mean is not None
-        assert variance is not None
-        affine = module.weight, module.bias
-        if module.training:
-            out, statistics, bits = triton_images.learn(
-                images, residual, *affine, mean, variance, activation, module.momentum, module.eps
-            )
-            return out, statistics, bits if len(bits) else None
-        out = triton_images.evaluate(images, residual, *affine, mean, variance, activation, module.eps)
-        # The caller uses the second tensor in training only.
-        return out, mean, None
+        self,
+        images: Tensor,
+        residual: Tensor | None,
+        norms: Sequence[nn.BatchNorm2d],
+        activation: Activation,
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        running, learns = [(norm.running_mean, norm.running_var) for norm in norms], norms[0].training
+        statistics: list[Tensor] = [
+            triton_images.statistics(read, *moved, norm.momentum, norm.eps)
+            for read, moved, norm in zip((images, residual), running, norms)
+            if learns
+        ]
+        used = [each.chunk(2) for each in statistics] if learns else running
+        vectors = [[*pair, norm.weight, norm.bias] for pair, norm in zip(used, norms)]
+        of_residual = vectors[1] if len(norms) > 1 else []
+        epsilons = [norm.eps for norm in norms]
+        out, bits = triton_images.normalise(
+            images, residual, vectors[0], of_residual, epsilons, activation, learns
+        )
+        return out, statistics, bits if len(bits) else None
 
     def normalise_backward(
         self,

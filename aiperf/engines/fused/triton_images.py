@@ -24,33 +24,24 @@ from aiperf.engines.fused.triton_launch import (
 
 
 @operator(
-    "batchnorm",
-    "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
-    "Tensor(b!) running_variance, int activation, float momentum, float epsilon) -> (Tensor, Tensor, Tensor)",
+    "batch_statistics",
+    "(Tensor images, Tensor(a!) running_mean, Tensor(b!) running_variance, float momentum, float epsilon) "
+    "-> Tensor",
     ("running_mean", "running_variance"),
 )
-def learn(
-    images: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_variance: Tensor,
-    activation: int,
-    momentum: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch norm with the statistics of the batch. It returns the output, mean and 1 / deviation of each
-    channel (2 · channels,), and the bits of what the activation cut off. It moves the running statistics in
-    place."""
+def statistics(
+    images: Tensor, running_mean: Tensor, running_variance: Tensor, momentum: float, epsilon: float
+) -> Tensor:
+    """Mean and 1 / deviation of each channel of the batch, (2 · channels,). It moves the running statistics
+    in place."""
     tiles, channels = for_sums(images), images.shape[1]
-    partial, statistics = _partial(tiles, images), weight.new_empty(2 * channels)
+    partial, found = _partial(tiles, images), running_mean.new_empty(2 * channels)
     launch("sum_images", tiles.programs, images, partial, *tiles.sizes, **tiles.constants)
     launch(
         "finish_statistics",
         -(-channels // FEW_CHANNELS),
         partial,
-        statistics,
+        found,
         running_mean,
         running_variance,
         tiles.rows,
@@ -61,32 +52,73 @@ def learn(
         PARTS=PARTS,
         CHANNELS=FEW_CHANNELS,
     )
-    spread, bits = statistics[channels:], _bits(images, residual, activation)
-    marks = bits if len(bits) else None
-    out = _normalised(images, residual, marks, statistics, spread, (weight, bias), activation, 0.0, False)
-    return out, statistics, bits
+    return found
 
 
-@learn.register_fake
+@statistics.register_fake
+def _(
+    images: Tensor, running_mean: Tensor, running_variance: Tensor, momentum: float, epsilon: float
+) -> Tensor:
+    return running_mean.new_empty(2 * images.shape[1])
+
+
+@operator(
+    "batchnorm",
+    "(Tensor images, Tensor? residual, Tensor[] norm, Tensor[] of_residual, float[] epsilons, int "
+    "activation, bool learns) -> (Tensor, Tensor)",
+)
+def normalise(
+    images: Tensor,
+    residual: Tensor | None,
+    norm: list[Tensor],
+    of_residual: list[Tensor],
+    epsilons: list[float],
+    activation: int,
+    learns: bool,
+) -> tuple[Tensor, Tensor]:
+    """A batch norm, and the bits of what its activation cut off if it `learns`. `norm` are mean, 1 /
+    deviation, weight and bias; if it does not learn, running mean and running variance in place of the first
+    two. `of_residual` are those of the residual's own batch norm, empty if it has none."""
+    out, bits, tiles = empty_like(images), _bits(images, residual, activation, learns), _of_each(images)
+    launch(
+        "normalise",
+        tiles.programs,
+        images,
+        residual,
+        out,
+        bits if len(bits) else None,
+        *norm,
+        *(of_residual or (None,) * len(norm)),
+        *tiles.sizes,
+        epsilons[0],
+        epsilons[-1],
+        **tiles.constants,
+        ACTIVATION=activation,
+        HAS_RESIDUAL=residual is not None,
+        OF_NORM=bool(of_residual),
+        MARKS=len(bits) > 0,
+        OF_VARIANCE=not learns,
+    )
+    return out, bits
+
+
+@normalise.register_fake
 def _(
     images: Tensor,
     residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_variance: Tensor,
+    norm: list[Tensor],
+    of_residual: list[Tensor],
+    epsilons: list[float],
     activation: int,
-    momentum: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    bits = _bits(images, residual, activation)
-    return empty_like(images), weight.new_empty(2 * images.shape[1]), bits
+    learns: bool,
+) -> tuple[Tensor, Tensor]:
+    return empty_like(images), _bits(images, residual, activation, learns)
 
 
-def _bits(images: Tensor, residual: Tensor | None, activation: int) -> Tensor:
+def _bits(images: Tensor, residual: Tensor | None, activation: int, learns: bool) -> Tensor:
     """Memory for the bits of what an activation behind a residual cuts off. Without a residual that is
     computed again from the images, and there are none."""
-    is_marked = residual is not None and activation
+    is_marked = learns and residual is not None and activation
     return images.new_empty(_of_each(images).bytes_of_bits if is_marked else 0, dtype=torch.uint8)
 
 
@@ -95,65 +127,6 @@ def _of_each(images: Tensor) -> Tiling:
     same bits; its chunks are shorter."""
     channels = images.shape[1]
     return for_each(images.numel() // channels, channels)
-
-
-@operator(
-    "batchnorm_evaluate",
-    "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, Tensor variance, int "
-    "activation, float epsilon) -> Tensor",
-)
-def evaluate(
-    images: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    activation: int,
-    epsilon: float,
-) -> Tensor:
-    """A batch norm with the running statistics, which stay as they are."""
-    return _normalised(images, residual, None, mean, variance, (weight, bias), activation, epsilon, True)
-
-
-@evaluate.register_fake
-def _(images: Tensor, *_: object) -> Tensor:
-    return empty_like(images)
-
-
-def _normalised(
-    images: Tensor,
-    residual: Tensor | None,
-    bits: Tensor | None,
-    mean: Tensor,
-    spread: Tensor,
-    affine: tuple[Tensor, Tensor],
-    activation: int,
-    epsilon: float,
-    is_variance: bool,
-) -> Tensor:
-    """The pass that training and evaluation share. `spread` is the variance if `is_variance`, else 1 /
-    deviation, and epsilon is used with a variance only."""
-    out, tiles = empty_like(images), _of_each(images)
-    launch(
-        "normalise",
-        tiles.programs,
-        images,
-        residual,
-        out,
-        bits,
-        mean,
-        spread,
-        *affine,
-        *tiles.sizes,
-        epsilon,
-        **tiles.constants,
-        ACTIVATION=activation,
-        HAS_RESIDUAL=residual is not None,
-        MARKS=bits is not None,
-        OF_VARIANCE=is_variance,
-    )
-    return out
 
 
 @operator(

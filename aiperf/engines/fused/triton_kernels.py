@@ -1,4 +1,4 @@
-"""The kernels in Triton, for images whose channels are last in memory.
+"""The kernels in Triton of batch norms, for images whose channels are last in memory.
 
 Each reads images as a matrix: rows are pixels, columns are channels. Sums are made in fp32: each program
 writes those of its rows, and a finalising kernel adds these up in a fixed order. Nothing is atomic, so
@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aiperf.engines.fused.triton_tiles import SIZES, number, place, tile
+from aiperf.engines.fused.triton_tiles import SIZES, gradient_of, number, place, tile
 
 NOTHING: tl.constexpr = tl.constexpr(0)
 FROM_IMAGES: tl.constexpr = tl.constexpr(1)
@@ -128,6 +128,16 @@ def _bytes(row, block, units, UNIT: tl.constexpr, ROWS: tl.constexpr, CHANNELS: 
     return tiles * (ROWS * CHANNELS // 8) + tl.arange(0, ROWS * CHANNELS // 8)
 
 
+@triton.jit
+def _affine(mean, spread, weight, bias, epsilon, column, exists, OF_VARIANCE: tl.constexpr):
+    """Mean, scale and bias of each column. `spread` is the variance, or 1 / deviation."""
+    deviation = number(spread, column, exists)
+    if OF_VARIANCE:
+        deviation = 1.0 / tl.sqrt_rn(deviation + epsilon)
+    scale = number(weight, column, exists) * deviation
+    return number(mean, column, exists)[None, :], scale[None, :], number(bias, column, exists)[None, :]
+
+
 @triton.jit(do_not_specialize=SIZES)
 def normalise(
     images,
@@ -138,33 +148,49 @@ def normalise(
     spread,
     weight,
     bias,
+    residual_mean,
+    residual_spread,
+    residual_weight,
+    residual_bias,
     rows,
     chunk,
     units,
     epsilon,
+    residual_epsilon,
     UNIT: tl.constexpr,
     ROWS: tl.constexpr,
     CHANNELS: tl.constexpr,
     ACTIVATION: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    OF_NORM: tl.constexpr,
     MARKS: tl.constexpr,
     OF_VARIANCE: tl.constexpr,
 ):
-    """activation((images − mean) · weight / deviation + bias + residual). `spread` is the variance, or
-    1 / deviation. If it MARKS, it writes a bit for each element that the activation cut off."""
+    """activation((images − mean) · weight / deviation + bias + residual), with the residual normalised in
+    the same way if it is OF_NORM. If it MARKS, it writes a bit for each element that the activation cut
+    off."""
     # The last programs begin: what the kernel before has read last may still be cached.
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
-    deviation = number(spread, column, exists)
-    if OF_VARIANCE:
-        deviation = 1.0 / tl.sqrt_rn(deviation + epsilon)
-    middle = number(mean, column, exists)[None, :]
-    scale = (number(weight, column, exists) * deviation)[None, :]
-    offset = number(bias, column, exists)[None, :]
+    middle, scale, offset = _affine(mean, spread, weight, bias, epsilon, column, exists, OF_VARIANCE)
+    if OF_NORM:
+        other_middle, other_scale, other_offset = _affine(
+            residual_mean,
+            residual_spread,
+            residual_weight,
+            residual_bias,
+            residual_epsilon,
+            column,
+            exists,
+            OF_VARIANCE,
+        )
+        offset += other_offset
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         value = (number(images, at, mask) - middle) * scale + offset
-        if HAS_RESIDUAL:
+        if OF_NORM:
+            value += (number(residual, at, mask) - other_middle) * other_scale
+        elif HAS_RESIDUAL:
             value += number(residual, at, mask)
         rounded = _cut_off(value, ACTIVATION).to(out.dtype.element_ty)
         tl.store(out + at, rounded, mask=mask)
@@ -172,15 +198,6 @@ def normalise(
             cut = tl.reshape(_is_cut(rounded.to(tl.float32), ACTIVATION), (ROWS * CHANNELS // 8, 8))
             packed = tl.sum(cut.to(tl.int32) << tl.arange(0, 8)[None, :], 1)
             tl.store(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS), packed.to(tl.uint8))
-
-
-@triton.jit
-def _gradient(first, second, at, mask, HAS_SECOND: tl.constexpr):
-    """The gradient of the output of a step with one or two readers, in fp32."""
-    gradient = number(first, at, mask)
-    if HAS_SECOND:
-        gradient += number(second, at, mask)
-    return gradient
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -223,7 +240,7 @@ def sum_gradients(
             packed = tl.load(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS)).to(tl.int32)
             cut = tl.reshape(((packed[:, None] >> tl.arange(0, 8)[None, :]) & 1) != 0, (ROWS, CHANNELS))
         away = number(images, at, mask) - middle
-        g = _gradient(first, second, at, mask, HAS_SECOND)
+        g = gradient_of(first, second, at, mask, HAS_SECOND)
         if CUT == FROM_IMAGES:
             g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
         if CUT == FROM_BITS:
@@ -295,99 +312,8 @@ def to_images(
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         away = number(images, at, mask) - middle
-        g = _gradient(first, second, at, mask, HAS_SECOND)
+        g = gradient_of(first, second, at, mask, HAS_SECOND)
         if CUT == FROM_IMAGES:
             g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
         found = scale * (g - shared - away * along)
         tl.store(gradient + at, found.to(gradient.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def gate(
-    images,
-    gates,
-    out,
-    rows,
-    chunk,
-    units,
-    UNIT: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
-    """Images times the gate of their channel; a chunk is one image."""
-    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    factor = number(gates, (begin // chunk) * (units * UNIT) + column, exists)[None, :]
-    for row in range(begin, end, ROWS):
-        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
-        tl.store(out + at, (number(images, at, mask) * factor).to(out.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def gate_gradients(
-    first,
-    second,
-    images,
-    gates,
-    gradient,
-    to_gates,
-    rows,
-    chunk,
-    units,
-    UNIT: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    HAS_SECOND: tl.constexpr,
-):
-    """Gradients of the images, and of each gate: a sum over its image, which one program reads."""
-    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    own = (begin // chunk) * (units * UNIT) + column
-    factor = number(gates, own, exists)[None, :]
-    sums = tl.zeros((ROWS, CHANNELS), tl.float32)
-    for row in range(begin, end, ROWS):
-        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
-        g = _gradient(first, second, at, mask, HAS_SECOND)
-        sums += g * number(images, at, mask)
-        tl.store(gradient + at, (g * factor).to(gradient.dtype.element_ty), mask=mask)
-    tl.store(to_gates + own, tl.sum(sums, 0).to(to_gates.dtype.element_ty), mask=exists)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def mean(
-    images,
-    out,
-    rows,
-    chunk,
-    units,
-    UNIT: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
-    """The mean of each channel of each image; a chunk is one image."""
-    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    sums = tl.zeros((ROWS, CHANNELS), tl.float32)
-    for row in range(begin, end, ROWS):
-        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
-        sums += number(images, at, mask)
-    found = tl.sum(sums, 0) / (end - begin).to(tl.float32)
-    at = (begin // chunk) * (units * UNIT) + column
-    tl.store(out + at, found.to(out.dtype.element_ty), mask=exists)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def mean_gradient(
-    gradient,
-    out,
-    rows,
-    chunk,
-    units,
-    UNIT: tl.constexpr,
-    ROWS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
-    """The gradient of a mean, shared equally by the pixels of its image."""
-    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    own = number(gradient, (begin // chunk) * (units * UNIT) + column, exists)
-    share = (own / (end - begin).to(tl.float32)).to(out.dtype.element_ty)[None, :]
-    for row in range(begin, end, ROWS):
-        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
-        tl.store(out + at, tl.broadcast_to(share, (ROWS, CHANNELS)), mask=mask)

@@ -166,10 +166,11 @@ def rows_for_each(values: Tensor) -> Tiling:
 
 @cache
 def kernels() -> Mapping[str, Any]:
-    """The kernels by name; their modules import Triton. No kernel has a name in both."""
-    images = import_module("aiperf.engines.fused.triton_kernels")
+    """The kernels by name; their modules import Triton. No two of them have a kernel of one name."""
+    norms = import_module("aiperf.engines.fused.triton_kernels")
+    gates = import_module("aiperf.engines.fused.triton_gate_kernels")
     sequences = import_module("aiperf.engines.fused.triton_sequence_kernels")
-    return ChainMap(vars(images), vars(sequences))
+    return ChainMap(vars(norms), vars(gates), vars(sequences))
 
 
 def launch(name: str, programs: int, *arguments: object, **constants: int) -> None:

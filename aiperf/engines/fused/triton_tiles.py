@@ -35,3 +35,12 @@ def tile(row, end, column, exists, units, UNIT: tl.constexpr, ROWS: tl.constexpr
 def number(pointer, at, mask):
     """Numbers in fp32, and 0 where none exist. All kernels compute in fp32, and round when they store."""
     return tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def gradient_of(first, second, at, mask, HAS_SECOND: tl.constexpr):
+    """The gradient of the output of a step with one or two readers, in fp32."""
+    gradient = number(first, at, mask)
+    if HAS_SECOND:
+        gradient += number(second, at, mask)
+    return gradient

@@ -35,8 +35,9 @@ class SideStream(Aside):
     def join(self, *results: torch.Tensor) -> None:
         current = self._module.current_stream()
         current.wait_stream(self.stream)
-        for result in results:  # so that their memory is not reused before the current work has read it
-            result.record_stream(current)
+        for result in results:
+            if not result.is_cpu:  # as is the number of steps of some optimizers
+                result.record_stream(current)  # its memory is reused only after the current work has read it
 
     def finish(self) -> None:
         self.stream.synchronize()
@@ -114,7 +115,8 @@ class Accelerator(Device):
         set, as far as the vendor's module reports them."""
         names = {
             "multiprocessors": ("multi_processor_count", "gpu_eu_count", "cube_core_num"),
-            "architecture": ("gcnArchName", "major", "architecture"),
+            # In builds for CUDA, gcnArchName is the name of the device (torch/csrc/cuda/Module.cpp).
+            "architecture": (*(("gcnArchName",) if torch.version.hip else ()), "major", "architecture"),
             "revision": ("minor", "device_id"),
             "caches": ("L2_cache_size", "last_level_cache_size"),
         }

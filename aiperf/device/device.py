@@ -246,6 +246,8 @@ NO_MEMORY = (
     # their workspace (pytorch/pytorch#108645). A rank without any kernel for its format is never ready: it
     # makes a convolution before.
     "unable to find an engine to execute this computation",
+    "Triton Error [CUDA]: out of memory",  # of what loads a kernel: triton/backends/nvidia/driver.c
+    "Triton Error [HIP]:  Code: 2,",  # hipErrorOutOfMemory: triton/backends/amd/driver.c
     "Cuda failure 2 'out of memory'",  # of NCCL: src/include/checks.h
     "Cuda failure 'out of memory'",  # of older ones
 )

@@ -105,10 +105,8 @@ def prepare_and_check(
 
         def prepared() -> tuple[Expected, Engine]:
             by_eager = first or _eager_step(eager, examples, labels)
-            expected, engine = (by_eager, _precise(eager, examples, labels)), _engine(kind, eager)
-            with unchanged(eager.passes):
-                engine.prepare(examples.flip(0), labels.flip(0))
-            return expected, engine
+            expected = by_eager, _precise(eager, examples, labels)
+            return expected, _prepared(kind, eager, examples.flip(0), labels.flip(0))
 
         made, reason = _tried(kind.name, group, prepared)
         if made is None or reason:
@@ -171,13 +169,7 @@ def prepare_only(
     """The same without the check, for an engine that is not made anew for each network, and made the step of
     the run's typical network correctly before the span."""
 
-    def prepared() -> Engine:
-        engine = _engine(kind, eager)
-        with unchanged(eager.passes):
-            engine.prepare(examples, labels)
-        return engine
-
-    engine, reason = _tried(kind.name, group, prepared)
+    engine, reason = _tried(kind.name, group, lambda: _prepared(kind, eager, examples, labels))
     return (eager, reason) if engine is None or reason else (engine, "")
 
 
@@ -206,11 +198,17 @@ def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -
         return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(other, examples, labels))
 
 
-def _engine(kind: type[Engine], eager: Engine) -> Engine:
-    """An engine of that kind for the same passes. It steps through the wrapped module if the eager one does,
-    so that its gradients are averaged over the group too."""
+def _prepared(kind: type[Engine], eager: Engine, examples: Tensor, labels: Tensor) -> Engine:
+    """An engine of that kind for the same passes, prepared. It steps through the wrapped module if the eager
+    one does, so that its gradients are averaged over the group too. Raises what its preparation raises."""
     engine = kind(eager.passes)
     engine.module = eager.module if eager.is_wrapped else engine.module
+    try:
+        with unchanged(eager.passes):
+            engine.prepare(examples, labels)
+    except BaseException:
+        engine.release()
+        raise
     return engine
 
 

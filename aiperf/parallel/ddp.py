@@ -37,9 +37,12 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 FORWARD = "forward_sync_buffers"
 KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_STATISTICS: dict[str, Any] = {FORWARD if FORWARD in KNOWN else "broadcast_buffers": False}
-ASYNC_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-"""Variable that must be 0 where a backward pass with DDP is captured (CUDA semantics of PyTorch, "Usage with
-DistributedDataParallel"). The master notices a group whose collective never ends by its silence."""
+OF_CAPTURES = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_GRAPH_REGISTER")
+"""Variables that are 0 where a backward pass with DDP is captured. The first must be (CUDA semantics of
+PyTorch, "Usage with DistributedDataParallel"); the master notices a group whose collective never ends by its
+silence. By the second, NCCL registers buffers in a capture, for which ranks on NVSwitch wait for each other
+without an end (`nvlsRegisterBuffer` of NVIDIA/nccl, src/transport/nvls.cc); one whose capture failed never
+comes."""
 RELEASE_SECONDS = 0.1
 """Time in seconds for Gloo's threads to release tensors, which takes microseconds with Python's lock."""
 # Parts of the messages by which Gloo, which raises plain RuntimeErrors, reports a lost connection.
@@ -47,9 +50,10 @@ LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "glo
 
 
 def allow_capture(environment: MutableMapping[str, str]) -> None:
-    """Sets ASYNC_ERRORS, unless the site has set it. To be called before the group is joined."""
-    if not variables.word(environment, ASYNC_ERRORS):
-        environment[ASYNC_ERRORS] = "0"
+    """Sets OF_CAPTURES, unless the site has set them. To be called before the group is joined."""
+    for name in OF_CAPTURES:
+        if not variables.word(environment, name):
+            environment[name] = "0"
 
 
 class Ddp(Parallel):
@@ -98,10 +102,16 @@ class Ddp(Parallel):
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        wrapped = averaging(network, self._device)
+        return self._averaging(network, equal=False), optimizer
+
+    def wrap_again(self, network: nn.Module) -> nn.Module:
+        return self._averaging(network, equal=True)
+
+    def _averaging(self, network: nn.Module, equal: bool) -> nn.Module:
+        wrapped = averaging(network, self._device, equal)
         if self._compression == "fp16":
             wrapped.register_comm_hook(None, fp16_compress_hook)
-        return wrapped, optimizer
+        return wrapped
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         summed = values.detach().clone()

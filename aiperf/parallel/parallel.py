@@ -30,6 +30,11 @@ class Parallel(ABC):
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Network and optimizer, changed so that gradients are averaged over the group."""
 
+    def wrap_again(self, network: nn.Module) -> nn.Module:
+        """The wrapped network anew, for one whose backward pass may have failed; the weights are equal on
+        all ranks. The network itself if `wrap` returns no other module."""
+        return network
+
     def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
         """Makes a step with the averaged gradients."""
         make_step(optimizer, scaler, clip)

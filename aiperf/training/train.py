@@ -6,6 +6,7 @@ block of steps. Every second is measured with the device synchronised at both en
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 from collections import deque
@@ -147,8 +148,12 @@ class TrainedTrial:
 
     def _refuse_unkept(self) -> None:
         """Raises the error of the last `_keep`, if there was one."""
-        if self._unkept:
-            raise self._unkept
+        error, self._unkept = self._unkept, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback holds this frame, and with it the device's memory
 
     def _train(self, action: Train) -> BlockDone:
         """Raises NotFinite on all ranks of the group."""
@@ -230,8 +235,13 @@ def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
         loss, examples = _backward(attempt, 0, None)
     except Exception as error:  # a trial is foreign code; it is the cause of what is raised below
         failure = error
-    if agree(parallel, failure is not None):
-        raise (Here if failure else Elsewhere)(f"trial {attempt.trial.number}: the first step") from failure
+    try:
+        if agree(parallel, failure is not None):
+            raise (Here if failure else Elsewhere)(
+                f"trial {attempt.trial.number}: the first step"
+            ) from failure
+    finally:
+        del failure  # its traceback holds this frame, and with it all tensors of the step
     if parallel.ranks > 1:
         for parameter in attempt.network.parameters():
             assert parameter.grad is not None
@@ -276,9 +286,9 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
     begin = prepare_and_check if kind.is_made_anew else prepare_only
     with AtWork(report):
         engine, reason = begin(kind, eager, *attempt.batches.next, parallel)
-    if reason:
-        _fall_back(attempt, reason, report)
     attempt.engine = engine
+    if reason:
+        _fall_back(rank, attempt, reason, report)
 
 
 def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
@@ -289,15 +299,21 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
         reason = prepare_again(engine, *attempt.batches.next, rank.parallel)
     if reason:
         engine.release()
-        _fall_back(attempt, reason, report)
         attempt.engine = Engine(engine.passes)
         attempt.engine.module = engine.module
+        _fall_back(rank, attempt, reason, report)
 
 
-def _fall_back(attempt: BuiltTrial, reason: str, report: Happened) -> None:
+def _fall_back(rank: Rank, attempt: BuiltTrial, reason: str, report: Happened) -> None:
     """Reports why, and lets the rest of the trial be eager."""
     report(EngineFailed(attempt.engine_name, reason))
     attempt.engine_name = Engine.name
+    if (engine := attempt.engine).is_wrapped:
+        # A backward pass that failed half way leaves DDP waiting for its other half: the next step would
+        # raise (`ensure_prior_reduction_finished` of torch/csrc/distributed/c10d/reducer.cpp).
+        engine.module = engine.bare
+        gc.collect()  # what is left of the former one has hooks on the network
+        engine.module = rank.parallel.wrap_again(engine.bare)
 
 
 class AtWork:

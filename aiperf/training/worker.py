@@ -389,11 +389,13 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     def _close(self, close: Close) -> None:
         """Ends a trial: the leader writes what was kept, and every rank remembers it for a child."""
-        trial, kept = close.trial, None
+        trial, kept, failed = close.trial, None, None
         try:
             kept = self._running.kept()
         except Exception as error:  # the trial's, as while it runs: it is over, so nothing is kept
-            self.take(WeightsWritten(trial, close.attempt, failed=self._failed(error)))
+            failed = self._failed(error)
+        if failed is not None:
+            self.take(WeightsWritten(trial, close.attempt, failed=failed))
             self._leave()
             self.device.clean()
             return

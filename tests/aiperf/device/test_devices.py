@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -103,7 +103,8 @@ class OnFake(DeviceConformance):
         with first.begin():
             assert self.module.submitted_to is stream
         recorded = list[object]()
-        first.join(SimpleNamespace(record_stream=recorded.append))  # type: ignore[arg-type]
+        on_device: Any = SimpleNamespace(record_stream=recorded.append, is_cpu=False)
+        first.join(torch.zeros(()), on_device)
         assert (outside.waited_for, recorded, stream.device) == ([stream], [outside], 1)
         other.finish()
         assert [each.ended for each in self.module.streams] == [False, True]
@@ -141,6 +142,7 @@ class TestCuda(OnFake):
         self, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert device.pci_address == "0000:c2:00.0"
+        assert device.traits["architecture"] == "9"
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
         assert device.pci_address == ""
 

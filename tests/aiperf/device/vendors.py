@@ -114,7 +114,8 @@ class FakeCuda(FakeModule):
     def get_device_properties(self, device: Any = None) -> Any:
         uuid = f"0000000{device}-1111-2222-3333-444444444444"
         place = {"pci_domain_id": 0, "pci_bus_id": 0xC1 + device, "pci_device_id": 0}
-        return SimpleNamespace(name=self.names[device], total_memory=141 * GIB, uuid=uuid, **place, **SIZE)
+        named = dict.fromkeys(("name", "gcnArchName"), self.names[device])
+        return SimpleNamespace(**named, total_memory=141 * GIB, uuid=uuid, **place, **SIZE)
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
         return self.capability

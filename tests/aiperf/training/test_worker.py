@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,7 @@ import torch
 
 from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.data import load
-from aiperf.device import Device, bind
+from aiperf.device import Cpu, Device, bind
 from aiperf.errors import GroupBroken
 from aiperf.journal.run_files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
@@ -262,19 +264,38 @@ def test_a_loss_that_is_no_number_ends_the_trial(tmp_path: Path) -> None:
 
 
 def no_memory_of_a_device() -> None:
-    raise torch.OutOfMemoryError("no memory left")
+    used.append(weakref.ref(large := torch.empty(1)))
+    raise torch.OutOfMemoryError(f"no memory left for {large}")
 
 
 def no_memory_of_the_host() -> None:
-    torch.empty(1 << 60)
+    used.append(weakref.ref(large := torch.empty(1)))
+    torch.empty(large.numel() << 60)
+
+
+used: list[weakref.ref[torch.Tensor]] = []
+"""What these use when they fail."""
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How much of that is left whenever the device is to give memory back, without a collection."""
+    found = list[int]()
+    monkeypatch.setattr(Cpu, "clean", lambda self: found.append(sum(each() is not None for each in used)))
+    gc.disable()
+    yield found
+    gc.enable()
+    used.clear()
 
 
 @pytest.mark.parametrize(
     ("fill", "failing"), [(no_memory_of_a_device, "build"), (no_memory_of_the_host, "step")]
 )
 def test_too_little_memory_is_told_as_such(
-    fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: list[int]
 ) -> None:
+    """And none of it is left for the next trial."""
+
     def full(rank: Rank, what: Trial, number: int, start: Kept) -> BuiltTrial:
         if what.number == 0 and failing == "build":
             fill()
@@ -285,7 +306,7 @@ def test_too_little_memory_is_told_as_such(
 
     monkeypatch.setattr(worker_module, "build", full)
     failed, good = ended(tmp_path, trial(0), trial(1))
-    assert (failed.out_of_memory, good.state) == (True, State.COMPLETE)
+    assert (failed.out_of_memory, good.state, left, len(used)) == (True, State.COMPLETE, [0], 1)
 
 
 def test_weights_that_cannot_be_written_fail_the_trial(tmp_path: Path) -> None:
@@ -306,7 +327,7 @@ def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("every", [64, 128], ids=["while it goes on", "at its end"])
 def test_a_network_that_cannot_be_kept_fails_its_own_trial(
-    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: list[int]
 ) -> None:
     """Nobody waits for a network to be kept: the next work is decided already."""
     real = train_module.state_of
@@ -318,4 +339,4 @@ def test_a_network_that_cannot_be_kept_fails_its_own_trial(
     monkeypatch.setattr(train_module, "state_of", full)
     failed, good = ended(tmp_path, trial(0), trial(1), every=every)
     assert (failed.trial, failed.state, failed.out_of_memory) == (0, State.FAILED, True)
-    assert (good.trial, good.state) == (1, State.COMPLETE)
+    assert (good.trial, good.state, left, len(used)) == (1, State.COMPLETE, [0], 1)

@@ -26,7 +26,7 @@ from aiperf.data import load
 from aiperf.data.training import NotFinite
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.registry import KINDS
-from aiperf.parallel.ddp import ASYNC_ERRORS, Ddp
+from aiperf.parallel.ddp import OF_CAPTURES, Ddp
 from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.pace import Pace
 from aiperf.tasks.tally import Tally
@@ -53,8 +53,14 @@ EPOCHS = 2  # of text, of 10 steps and a half: more than DDP needs before its st
 
 
 class NoCapture(Graphed):
+    """Fails in the middle of the backward pass with hooks. That reaches the first layer last."""
+
     def prepare(self, examples: Tensor, labels: Tensor) -> None:
         super().prepare(examples, labels)
+        with self._parameters[0].register_post_accumulate_grad_hook(self._fail):
+            self._with_hooks()
+
+    def _fail(self, parameter: Tensor) -> None:
         raise RuntimeError("no capture here")
 
 
@@ -187,7 +193,7 @@ def main() -> None:
     found = {
         "courses": in_a_group(directory, place, parallel),
         "listening": listening,
-        "async errors": os.environ[ASYNC_ERRORS],
+        "captures": [os.environ[name] for name in OF_CAPTURES],
         "images": images,
         "text": texts(parallel),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import sqrt
 from statistics import median
@@ -12,24 +13,26 @@ import torch
 
 from aiperf.config import AUTO_STEP, LEAST_BATCH, TrainingConfig
 from aiperf.device import Device
+from aiperf.device.device import memory_errors
 from aiperf.device.plain_optimizers import SGD
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
 from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS, why_not
 from aiperf.measuring.training_step import RankWork, batch, place_network
-from aiperf.parallel.parallel import Parallel, Solo, everyone
+from aiperf.parallel.parallel import Parallel, Solo, agree, everyone
 from aiperf.wire.reports import Rate, StepTime
 from nas.frozen import frozen
 from nas.graph import Graph
 
 ROUNDS = (5, 20)
 """Minimum and maximum number of timed steps of each engine without a choice of threads; the engines take
-turns."""
+turns, as far as `_parts` lets them."""
 LONG_TRIAL_SECONDS = 600.0
 """Duration that the longest trial must have for compilation to be tried on a CPU, where it takes minutes."""
 COMPILED = "compiled"
 """The one engine that takes so long to be ready that it is not tried for short trials."""
+NO_ROOM = "its steps have no memory while they are timed"
 NANO = 1e9
 """Nanoseconds per second: a group sums whole numbers, because only these sums are exact on any device."""
 
@@ -81,6 +84,16 @@ class StepBench:
             device.synchronise()
             return perf_counter() - began
 
+    def seconds_if_room(self, engine: Engine) -> float:
+        """The same; 0 if an engine other than the eager one has no memory for a step."""
+        try:
+            with memory_errors():
+                return self.seconds(engine)
+        except torch.OutOfMemoryError:
+            if engine is self.eager:
+                raise
+            return 0.0
+
 
 def measure_steps(
     device: Device, work: RankWork, rate: Rate | None, timing: Timing
@@ -88,15 +101,49 @@ def measure_steps(
     """Step times by engine with the threads in use; `rate` is that of the network. The result is empty if
     even the smallest batch takes too long."""
     least = ROUNDS[0] * len(KINDS) * work.operations(1)
-    fitting = agreed_batch_size(timing.seconds * rate.typical / least if rate else 0, work, timing)
-    if not fitting:
+    bench = _agreed_bench(device, work, timing.seconds * rate.typical / least if rate else 0, timing)
+    if bench is None:
         return {}
-    bench = bench_of(device, work.network, work.format, fitting)
-    engines = prepared_engines(bench, work, timing, timing.names)
-    times = times_of(engines, in_turn(bench, engines, timing.seconds))
+    fitting, times, parts = len(bench.labels), dict[str, StepTime](), _parts(device, timing.names)
+    for names in parts:
+        engines = prepared_engines(bench, work, timing, names)
+        times |= times_of(engines, in_turn(bench, engines, timing.seconds / len(parts)))
     if timing.parallel.wraps_network and timing.parallel.ranks > 1 and not device.threads:
         times |= _in_group(times, device, work, fitting, timing.parallel)
     return shared_times(times, work.batch_size / fitting, timing.parallel)
+
+
+def _agreed_bench(device: Device, work: RankWork, own: float, timing: Timing) -> StepBench | None:
+    """A bench with the batch that all ranks of the group time, at most `own`; None if the smallest is too
+    large for one. On a device other than a CPU it is halved while one rank has no memory for it."""
+    fitting = agreed_batch_size(own, work, timing)
+    if fitting and device.threads:  # a CPU with a choice of threads, which may be in the group, agrees once
+        return bench_of(device, work.network, work.format, fitting)
+    while fitting:
+        bench = _bench_if_room(device, work, fitting)
+        if not agree(timing.parallel, bench is None):
+            return bench
+        bench = None  # with its memory, before the next is made
+        fitting = agreed_batch_size(fitting // 2, work, timing)
+    return None
+
+
+def _bench_if_room(device: Device, work: RankWork, num_examples: int) -> StepBench | None:
+    """The bench, or None if there is no memory for its eager step."""
+    with suppress(torch.OutOfMemoryError), memory_errors():
+        return bench_of(device, work.network, work.format, num_examples)
+    device.clean()
+    return None
+
+
+def _parts(device: Device, names: Sequence[str]) -> list[list[str]]:
+    """The engines that are prepared at once and take turns: all on a CPU. On another device, each that is
+    made anew is timed after the others are released: a captured step keeps the memory of a whole one, and a
+    trial has one of them only."""
+    if device.threads:
+        return [list(names)]
+    together = [name for name in names if not KINDS[name].is_made_anew]
+    return [together, *([name] for name in names if name not in together)]
 
 
 def _in_group(
@@ -109,8 +156,10 @@ def _in_group(
     for name, time in times.items():
         usable = all(seconds for (seconds,) in everyone(parallel, *_in_nano(time.seconds)))
         if usable and KINDS[name].begins(wrapped=True):
-            ratio, ready, reason = _raced(
-                name, bench_of(device, work.network, work.format, num_examples), parallel
+            bench = _bench_if_room(device, work, num_examples)
+            lacking = agree(parallel, bench is None)  # before a step that waits for all ranks
+            ratio, ready, reason = (
+                (0.0, 0.0, NO_ROOM) if lacking or bench is None else _raced(name, bench, parallel)
             )
             found[name] = StepTime(ratio * times[Engine.name].seconds, ready, reason, time.error)
     return found
@@ -118,20 +167,23 @@ def _in_group(
 
 def _raced(name: str, bench: StepBench, parallel: Parallel) -> tuple[float, float, str]:
     """How long a step of the engine takes in a group, relative to an eager one; how long it takes to be
-    ready; the reason why it cannot be used, with 0 as the ratio. All ranks make the same number of steps."""
+    ready; the reason why it cannot be used, with 0 as the ratio. All ranks make the same number of steps.
+
+    The eager steps are timed before the others are captured, which then need no memory beside them: a rank
+    that has none left in a step with an all-reduce would leave the others waiting."""
     eager = bench.eager
     optimizer = SGD(eager.passes.network.parameters(), lr=0.0)
     eager.module, _ = parallel.wrap(eager.bare, optimizer)
     for _ in range(KINDS[name].begins(wrapped=True)):
         bench.seconds(eager)
+    of_eager = median(bench.seconds(eager) for _ in range(ROUNDS[0]))
     began = perf_counter()
     engine, reason = prepare_and_check(KINDS[name], eager, bench.examples, bench.labels, parallel)
     ready = perf_counter() - began
     if reason:
         return 0.0, ready, reason
-    rounds = [(bench.seconds(engine), bench.seconds(eager)) for _ in range(ROUNDS[0])]
+    own = median(bench.seconds(engine) for _ in range(ROUNDS[0]))
     engine.release()
-    own, of_eager = (median(each) for each in zip(*rounds))
     return own / of_eager, ready, ""
 
 
@@ -215,13 +267,17 @@ def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Te
 def in_turn(
     bench: StepBench, engines: Mapping[str, PreparedEngine], seconds: float
 ) -> Mapping[str, Sequence[float]]:
-    """Times of steps by engine, without a choice of threads."""
+    """Times of steps by engine, without a choice of threads. The last one is 0 if an engine had no memory
+    left for it."""
     usable = {name: each.engine for name, each in engines.items() if not each.why_not}
     times: dict[str, list[float]] = {name: [] for name in usable}
-    until, least, most = perf_counter() + seconds, *ROUNDS
-    while len(times[Engine.name]) < most and (len(times[Engine.name]) < least or perf_counter() < until):
-        for name, engine in usable.items():
-            times[name].append(bench.seconds(engine))
+    until, rounds, (least, most) = perf_counter() + seconds, 0, ROUNDS
+    while usable and rounds < most and (rounds < least or perf_counter() < until):
+        rounds += 1
+        for name, engine in tuple(usable.items()):
+            times[name].append(bench.seconds_if_room(engine))
+            if not times[name][-1]:
+                usable.pop(name).release()
     for engine in usable.values():
         engine.release()
     return times
@@ -233,9 +289,8 @@ def times_of(
     """The median step times of the engines that were timed; 0 s and the reason for the others."""
     return {
         name: replace(
-            _step_time(times[name]) if name in times else StepTime(0.0),
+            _step_time(times[name]) if name in times else StepTime(0.0, why_not=each.why_not),
             prepare_seconds=each.prepare_seconds,
-            why_not=each.why_not,
         )
         for name, each in engines.items()
     }
@@ -244,7 +299,9 @@ def times_of(
 def _step_time(seconds: Sequence[float]) -> StepTime:
     """The median and its standard error. For normally distributed times the standard error of the median is
     1.2533 times that of the mean, and the standard deviation is 1.4826 times the median absolute
-    deviation."""
+    deviation. There is none of steps without memory."""
+    if not seconds[-1]:
+        return StepTime(0.0, why_not=NO_ROOM)
     middle = median(seconds)
     deviation = 1.4826 * median(abs(each - middle) for each in seconds)
     return StepTime(middle, error=1.2533 * deviation / (middle * sqrt(len(seconds))))

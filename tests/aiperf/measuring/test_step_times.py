@@ -1,5 +1,6 @@
 """Steps by every engine, timed on this processor; threads and engine, chosen together by the steps of two
-networks, also on a clock of the test's own."""
+networks, also on a clock of the test's own. One file, since all time the same engines on the same
+stand-ins."""
 
 from __future__ import annotations
 
@@ -142,6 +143,39 @@ def test_a_group_times_the_captured_steps_that_it_would_make(
     assert group.wrapped[0].heard >= WARM_UP_WRAPPED * len(list(group.wrapped[0].network.parameters()))
     assert (found.seconds > 0) == (not fails)
     assert found.why_not.startswith("RuntimeError: operation would make" if fails else "")
+
+
+class Fuller(Wrapping):
+    """The other rank has no memory beside what it has timed alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        self.asked += len(numbers) == 1
+        return (1,) if (self.asked, len(numbers)) == (3, 1) else super().total(*numbers)
+
+
+@pytest.mark.parametrize("group", [Solo(), Wrapping(), Fuller()], ids=["alone", "a group", "a fuller one"])
+def test_an_accelerator_has_memory_for_one_step_at_a_time(
+    group: Parallel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A captured step keeps its memory, here for half the batch; an engine that lacks it has a reason."""
+    cpu, step = recording(), StepBench.seconds
+    device = Accelerated(cpu.index, cpu.name, cpu.memory_bytes)
+
+    def seconds(bench: StepBench, engine: Engine) -> float:
+        steps = sum(each.work is not None for each in device.captured) + (not isinstance(engine, Graphed))
+        if steps > 1 or len(bench.labels) > WORK.batch_size // 2 or engine.name == "fused-graphed":
+            raise torch.OutOfMemoryError
+        return step(bench, engine)
+
+    monkeypatch.setattr(StepBench, "seconds", seconds)
+    found = measure_steps(device, WORK, FAST, timing(parallel=group))
+    lacking = {name for name, time in found.items() if time.why_not == step_times.NO_ROOM}
+    assert lacking == {"fused-graphed", *(["graphed"] if isinstance(group, Fuller) else [])}
+    assert {name for name, time in found.items() if not time.seconds} - {"compiled"} == lacking
 
 
 def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:

@@ -1,12 +1,14 @@
 """Measurements of a rank before the span: its ceilings, and the rate of the run's own work.
 
 A step of torch cannot be interrupted. So whatever is timed on a CPU starts small, and the next size is tried
-only if it will fit into the time, judging by the last one.
+only if it will fit into the time, judging by the last one. Another device starts with the run's own batch: a
+small one takes as long as the host needs to submit it, and says nothing about a large one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from time import perf_counter
 
@@ -28,6 +30,7 @@ from aiperf.measuring.training_step import RankWork, passes, place_network
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.reports import Ceiling, Rate, StepTime, TimedStep
 from nas.frozen import frozen
+from nas.modules import Network
 
 SHARES: Mapping[str, float] = {"network": 0.6, "products": 0.3, "copy": 0.1}
 """Division of a CPU's time budget for its ceilings."""
@@ -126,12 +129,13 @@ def measure(
 
 
 def network_rate(device: Device, work: RankWork, rate: float, seconds: float) -> Rate | None:
-    """Tensor operations per second of passes of the network; None if one pass takes longer than `seconds`,
-    judging by the `rate` of products."""
-    until = perf_counter() + seconds
+    """Tensor operations per second of passes of the network; None if on a CPU one pass takes longer than
+    `seconds`, judging by the `rate` of products, or if there is no memory for it."""
+    began = perf_counter()
     timed = largest_batch(device, work, rate, seconds)
     if timed is None:
         return None
+    until = seconds + (began if device.kind == "cpu" else perf_counter())
     operations = work.operations(timed.batch_size)
     rates = [operations / timed.seconds]
     while perf_counter() + timed.seconds < until:
@@ -141,16 +145,15 @@ def network_rate(device: Device, work: RankWork, rate: float, seconds: float) ->
 
 def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -> TimedPass | None:
     """The largest batch, up to the run's own, of which PASSES_NEEDED passes fit into `seconds`; None if the
-    smallest one does not fit."""
+    smallest one does not fit. On another device than a CPU only the memory counts, not the time."""
+    if device.kind != "cpu":
+        return _largest_in_memory(device, work)
     batch_size, network = min(LEAST_BATCH, work.batch_size), place_network(work.network, device)
     until, found = perf_counter() + seconds, None
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:
         try:
-            with memory_errors():
-                once = passes(network, device, work.format, batch_size)
-                once()
-                found = TimedPass(once, batch_size, _seconds(device, once))
+            found = _timed_pass(network, device, work.format, batch_size)
         except torch.OutOfMemoryError:
             device.clean()
             break
@@ -159,6 +162,26 @@ def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -
         larger = min(GROWTH * batch_size, work.batch_size)
         batch_size, expected = larger, found.seconds * larger / batch_size
     return found
+
+
+def _largest_in_memory(device: Device, work: RankWork) -> TimedPass | None:
+    """The run's own batch, or the largest half, quarter, … of it that fits into the memory."""
+    network, batch_size = place_network(work.network, device), work.batch_size
+    while batch_size >= min(LEAST_BATCH, work.batch_size):
+        with suppress(torch.OutOfMemoryError):
+            return _timed_pass(network, device, work.format, batch_size)
+        device.clean()
+        batch_size //= 2
+    return None
+
+
+def _timed_pass(network: Network, device: Device, format: str, batch_size: int) -> TimedPass:
+    """A pass, timed after one to warm up, in which libraries may try out kernels. Raises
+    torch.OutOfMemoryError."""
+    with memory_errors():
+        once = passes(network, device, format, batch_size)
+        once()
+        return TimedPass(once, batch_size, _seconds(device, once))
 
 
 def _seconds(device: Device, work: Callable[[], None]) -> float:

@@ -194,6 +194,38 @@ def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
     assert batches == [2, 8]
 
 
+class HalfBatch(Threaded):
+    """With room for half the batch, of which the first pass takes a minute."""
+
+    kind = "cuda"
+
+    def clean(self) -> None: ...
+
+
+def test_the_rate_of_an_accelerator_is_that_of_the_largest_batch_with_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pass in which its libraries try out kernels takes nothing of the time."""
+    now, made = [0.0], [0]
+
+    def passes(network: object, device: Device, format: str, batch_size: int) -> Step:
+        def once() -> None:
+            if batch_size > WORK.batch_size // 2:
+                raise torch.OutOfMemoryError
+            made[0] += 1
+            now[0] += 0.1 if made[0] > 1 else 60.0
+
+        return once
+
+    monkeypatch.setattr(before_span, "passes", passes)
+    monkeypatch.setattr(before_span, "place_network", lambda *words: None)
+    monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
+    device: Any = HalfBatch({}, 0)
+    found = before_span.network_rate(device, WORK, 1e12, 0.55)
+    assert found is not None
+    assert (found.typical, made) == (pytest.approx(WORK.operations(8) / 0.1), [7])
+
+
 def full(*words: object, **options: object) -> torch.Tensor:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 

@@ -29,6 +29,18 @@ _TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 surrogates, which cannot be encoded as UTF-8."""
 
 
+_ADVICE = ("Set TORCH", "For even more developer context", "You can suppress this")
+"""How lines begin that torch adds to what a compiler raised."""
+
+
+def gist(message: str) -> str:
+    """One line of a message: its first, and its last if the first only announces more. So begin Triton's
+    errors, with a place in a kernel whose lines follow, and torch's of what its compilers raised."""
+    lines = [line.strip() for line in message.splitlines() if not line.startswith(_ADVICE)]
+    first, *more = list(filter(None, lines)) or [""]
+    return f"{first} {more[-1]}" if more and first.endswith(":") else first
+
+
 def scaled(value: float, unit: str, digits: int = 4) -> str:
     """The value with the SI prefix that leaves one to three digits before the point: 12.31 GOPS."""
     for prefix, size in _PREFIXES:

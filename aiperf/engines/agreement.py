@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.engines.engine import Engine, has_layout_of, unchanged
+from aiperf.wording import gist
 from nas.frozen import frozen
 from nas.modules import Network
 
@@ -221,7 +222,7 @@ def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Wor
             found = work()
     except Exception as error:
         log.exception("no %s steps", name)
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = gist(f"{type(error).__name__}: {error}")
     return found, _of_all(group, reason)
 
 

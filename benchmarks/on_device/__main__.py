@@ -1,4 +1,4 @@
-"""One part, in this process: its figures go to a file."""
+"""One part, in this process: its figures go to a file as they arise."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import logging
 import math
 import platform
 import socket
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -19,7 +21,8 @@ from aiperf.device import KINDS, Device, bind
 from aiperf.device.device import TRAINING
 from aiperf.host.code import code_hash
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, Setting
-from benchmarks.on_device.rows import figures
+from benchmarks.on_device.rows import Figures, figures
+from benchmarks.on_device.state import replace
 
 
 def main() -> None:
@@ -29,20 +32,38 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--span", type=float, required=True)
     parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no more is measured")
     options = parser.parse_args()
+    until = monotonic() + options.seconds
     logging.basicConfig(level=logging.WARNING)
     setting = Setting(options.device, options.out, options.span)
     device = bind(setting.kind, 0)
     identity = identify(device)
+
+    def save(found: Figures, is_whole: bool = False) -> None:
+        result = {"identity": identity, "figures": _plain(found), "is_whole": is_whole}
+        replace(options.result, json.dumps(result, allow_nan=False))
+
     found = figures([])
-    if options.part != IDENTITY.name:
-        part = BY_NAME[options.part]
-        measure = getattr(import_module(f"benchmarks.on_device.{part.module}"), part.function)
-        # On the stream on which a worker trains: a capture may hold only what was made there.
-        with device.aside(TRAINING).begin():
-            found = measure(setting, *part.words)
-    result = {"identity": identity, "figures": _plain(found)}
-    options.result.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+    save(found)
+    # On the stream on which a worker trains: a capture may hold only what was made there.
+    with device.aside(TRAINING).begin():
+        for found in _so_far(options.part, setting):
+            save(found)
+            if monotonic() > until:
+                found["notes"] = [*found["notes"], f"Cut off after {options.seconds:.0f} s, its time."]
+                break
+    save(found, is_whole=True)
+
+
+def _so_far(name: str, setting: Setting) -> Iterator[Figures]:
+    """The figures of a part, again and again while it measures, or once."""
+    if name == IDENTITY.name:
+        return
+    part = BY_NAME[name]
+    measure = getattr(import_module(f"benchmarks.on_device.{part.module}"), part.function)
+    found = measure(setting, *part.words)
+    yield from [found] if isinstance(found, dict) else found
 
 
 def identify(device: Device) -> dict[str, str]:

@@ -3,7 +3,7 @@ autotuning, and the size of the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
@@ -15,12 +15,12 @@ from aiperf.device import Device, bind
 from aiperf.device.device import memory_errors
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.objective import objective_of
-from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.training.optimizers import FUSED
 from benchmarks.on_device.control import SIDE, SMALL_SIDE, in_turn, prepare
+from benchmarks.on_device.engines import usable
 from benchmarks.on_device.meter import Meter
-from benchmarks.on_device.parts import COMPILED, Setting
+from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.graph import Graph
 from nas.seeds import resnet50
@@ -46,17 +46,23 @@ class Variant:
     more_images: int = 0
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """Nothing of it is a fault; a variant that is faster than the program's choice is called so."""
     device = bind(setting.kind, 0)
-    variants = _variants(device)
-    rates, meter = _in_turn(device, setting, variants)
+    variants, meter = _variants(device), Meter(device)
+    for rates in _in_turn(device, setting, variants, meter):
+        yield _found(setting, variants, {name: median(each) for name, each in rates.items()}, meter)
+
+
+def _found(
+    setting: Setting, variants: Mapping[str, Variant], rates: Mapping[str, float], meter: Meter
+) -> Figures:
+    """The figures of the rounds that were made so far."""
     rows, slow = list[Row](), list[str]()
-    expected = rates.get(CHOICE)
-    for name in variants:
-        rate = rates.get(name)
+    expected = rates[CHOICE]
+    for name, rate in rates.items():
         rows.append(row(name, rate, "images/s", expected, CHOICE, use=meter.use(name)))
-        if rate and expected and rate > FASTER * expected and not setting.is_small:
+        if rate > FASTER * expected and not setting.is_small:
             slow.append(f"{name}: {rate / expected:.2f} times the rate of what the program does")
     chosen = variants[CHOICE]
     notes = [f"The program's choice here: {chosen.format}, {_named(chosen.layout)}, autotuned; eager steps."]
@@ -81,12 +87,11 @@ def _named(layout: torch.memory_format) -> str:
 
 
 def _in_turn(
-    device: Device, setting: Setting, variants: Mapping[str, Variant]
-) -> tuple[dict[str, float], Meter]:
-    """Images per second of each variant, by the median of rounds in turn, and what the device used."""
+    device: Device, setting: Setting, variants: Mapping[str, Variant], meter: Meter
+) -> Iterator[dict[str, list[float]]]:
+    """Images per second of each variant in the rounds so far, after each round."""
     graph = resnet50((3,) + 2 * (setting.sized(SIDE, SMALL_SIDE),), 1000)
     size, seconds = setting.sized(BATCH, SMALL_BATCH), setting.sized(SECONDS, SMALL_SECONDS)
-    meter = Meter(device)
     steps = {name: _step(device, graph, variant, size) for name, variant in variants.items()}
     rates: dict[str, list[float]] = {name: [] for name in variants}
     numbers = {name: max(1, round(seconds / timed(device, step, 1))) for name, step in steps.items()}
@@ -95,7 +100,7 @@ def _in_turn(
             images = numbers[name] * (size + variants[name].more_images)
             with meter.during(name):
                 rates[name].append(images / timed(device, step, numbers[name]))
-    return {name: median(each) for name, each in rates.items()}, meter
+        yield rates
 
 
 def _step(device: Device, graph: Graph, variant: Variant, size: int) -> Callable[[], None]:
@@ -129,16 +134,15 @@ def timed(device: Device, step: Callable[[], None], number: int) -> float:
     return perf_counter() - began
 
 
-def measure_sizes(setting: Setting) -> Figures:
+def measure_sizes(setting: Setting) -> Iterator[Figures]:
     """Rates of the engines at each size of the batch; a size that does not fit is a row."""
     device = bind(setting.kind, 0)
     format = device.formats[0]
     device.declare(format)
-    names = [
-        name for name in KINDS if name not in (Engine.name, COMPILED) and not KINDS[name].why_not(device)
-    ]
+    names = usable(device, setting)
     graph = resnet50((3,) + 2 * (setting.sized(SIDE, SMALL_SIDE),), 1000)
     rows, meter = list[Row](), Meter(device)
+    found = figures(rows, notes=[f"Steps in {format} with their optimizer."], smaller=_smaller(setting))
     for size in setting.sized(SIZES, SMALL_SIZES):
         device.clean()
         try:
@@ -148,7 +152,7 @@ def measure_sizes(setting: Setting) -> Figures:
                 )
         except torch.OutOfMemoryError:
             rows.append(row(f"{size} images", "does not fit into memory"))
-    return figures(rows, notes=[f"Steps in {format} with their optimizer."], smaller=_smaller(setting))
+        yield found
 
 
 def _of_size(
@@ -158,7 +162,7 @@ def _of_size(
     of_size = {f"{size} images, {name}": engine for name, engine in prepared.engines.items()}
     prepared.engines.clear()
     prepared.engines.update(of_size)
-    rates = in_turn(prepared, seconds, ROUNDS, meter)
+    *_, rates = in_turn(prepared, seconds, ROUNDS, meter)
     for engine in of_size.values():
         engine.release()
     return [row(name, median(each), "images/s", use=meter.use(name)) for name, each in rates.items()] + [

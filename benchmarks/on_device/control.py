@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -24,8 +24,9 @@ from aiperf.parallel.parallel import Solo
 from aiperf.training.optimizers import FUSED
 from analysis.readings.limits import Limits
 from analysis.readings.roofline import example_seconds
+from benchmarks.on_device.engines import unused
 from benchmarks.on_device.meter import Meter
-from benchmarks.on_device.parts import COMPILED, Setting
+from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
@@ -87,23 +88,36 @@ class Prepared:
     labels: Tensor
 
 
-def measure(setting: Setting, only: str = "") -> Figures:
+def measure(setting: Setting, only: str = "") -> Iterator[Figures]:
     """Images per second by engine; an engine that can be used and does not make the eager step is a fault.
     `only` is an engine next to the eager one; without it all are timed but the compiled one, which takes
-    minutes."""
+    minutes. The eager one is timed alone first: another may leave the device unusable."""
     if only and setting.is_small:
-        return figures([], left_out="a processor compiles a network of this size for minutes")
+        yield figures([], left_out="a processor compiles a network of this size for minutes")
+        return
     device = bind(setting.kind, 0)
-    names = [only] if only else [name for name in KINDS if name not in (Engine.name, COMPILED)]
     side = setting.sized(SIDE, SMALL_SIDE)
     format = MARKED_FORMAT if MARKED_FORMAT in device.formats else device.formats[0]
     graph = resnet50((3, side, side), CLASSES)
     device.declare(format)
     limits = _limits(device, format)
-    prepared = fitting(device, graph, format, setting.sized(BATCH, SMALL_BATCH), names)
-    meter = Meter(device)
-    rounds = setting.sized(ROUNDS, SMALL_ROUNDS)
-    rates = in_turn(prepared, setting.sized(ROUND_SECONDS, SMALL_ROUND_SECONDS), rounds, meter)
+    seconds = setting.sized(ROUND_SECONDS, SMALL_ROUND_SECONDS)
+    reasons = {only: ""} if only else unused(device, setting)
+    others = [name for name, reason in reasons.items() if not reason]
+    for names, rounds in (([], 1), (others, setting.sized(ROUNDS, SMALL_ROUNDS))):
+        prepared = fitting(device, graph, format, setting.sized(BATCH, SMALL_BATCH), names)
+        prepared.unusable.update((name, reason) for name, reason in reasons.items() if reason)
+        meter = Meter(device)
+        for rates in in_turn(prepared, seconds, rounds, meter):
+            yield _found(setting, prepared, rates, meter, limits)
+
+
+def _found(
+    setting: Setting, prepared: Prepared, rates: Mapping[str, list[float]], meter: Meter, limits: Limits
+) -> Figures:
+    """The figures of the rounds that were made so far."""
+    passes = prepared.eager.passes
+    device, format, graph = passes.device, passes.format, passes.network.graph
     medians = {name: median(each) for name, each in rates.items()}
     rows = _of_engines(prepared, medians, meter, graph, limits)
     rows += [row(name, f"not used: {reason}") for name, reason in prepared.unusable.items()]
@@ -115,6 +129,7 @@ def measure(setting: Setting, only: str = "") -> Figures:
     faults = [
         f"{name}: {reason}" for name, reason in prepared.unusable.items() if not KINDS[name].why_not(device)
     ]
+    side = prepared.images.shape[-1]
     smaller = f"{side}² in place of {SIDE}², {len(prepared.images)} images a step"
     return figures(
         rows,
@@ -232,9 +247,11 @@ def prepare(device: Device, graph: Graph, format: str, size: int, names: Sequenc
     return Prepared(eager, engines, seconds, unusable, images, labels)
 
 
-def in_turn(prepared: Prepared, seconds: float, rounds: int, meter: Meter) -> dict[str, list[float]]:
-    """Images per second of each engine in each round of `seconds` seconds: forward, backward and optimizer,
-    synchronised at both ends of a round."""
+def in_turn(
+    prepared: Prepared, seconds: float, rounds: int, meter: Meter
+) -> Iterator[dict[str, list[float]]]:
+    """Images per second of each engine in the rounds of `seconds` seconds so far, after each round: forward,
+    backward and optimizer, synchronised at both ends of a round."""
     passes = prepared.eager.passes
     device, parameters = passes.device, list(passes.network.parameters())
     optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=device.kind in FUSED)
@@ -259,4 +276,4 @@ def in_turn(prepared: Prepared, seconds: float, rounds: int, meter: Meter) -> di
             images = steps[name] * len(prepared.images)
             with meter.during(name):
                 rates[name].append(images / once(engine, steps[name]))
-    return rates
+        yield rates

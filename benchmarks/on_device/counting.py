@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from aiperf.device import Device, bind
 from aiperf.measuring.training_step import batch, place_network
 from benchmarks.on_device.parts import Setting
-from benchmarks.on_device.rows import Figures, figures, row
+from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from nas.seeds import residual, resnet50
@@ -37,13 +37,16 @@ MOST_CONVERTING = 0.01
 """Share of the kernels' time in which layouts may be converted, as for the three channels of the images."""
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """Tensor operations of one training image; a number other than the counter's is a fault."""
     device = bind(setting.kind, 0)
     device.declare(device.formats[0])
     side, images = (64, 2) if setting.is_small else (224, 8)
     networks = {"digits' seed": residual(), f"ResNet-50 at {side}²": resnet50((3, side, side))}
-    rows, faults, kernels = [], [], {}
+    rows, faults, longest = list[Row](), list[str](), dict[str, dict[str, float]]()
+    smaller = f"ResNet-50 at {side}²" if setting.is_small else ""
+    notes = [f"{PROFILER} counts convolutions and products of matrices of the forward pass, by their shapes"]
+    found = figures(rows, faults=faults, notes=notes, smaller=smaller, kernels=longest)
     for name, graph in networks.items():
         ours = graph.cost.forward.price(TENSOR_OPS), graph.cost.backward.price(TENSOR_OPS)
         theirs = _counted(device, graph, images)
@@ -51,18 +54,16 @@ def measure(setting: Setting) -> Figures:
             rows.append(row(f"{name}: {direction}", own, "", counted, COUNTER))
             if own != counted:
                 faults.append(f"{name}, {direction}: {own:,} operations here, {counted:,} by {COUNTER}")
-        profiled, kernels[name] = _profiled(device, graph, images), _kernels(device, graph, images)
+        profiled, kernels = _profiled(device, graph, images), _kernels(device, graph, images)
         rows.append(row(f"{name}: forward", ours[0], "", profiled, PROFILER))
-        converting = conversion_share(kernels[name])
+        converting = conversion_share(kernels)
         rows.append(
             row(f"{name}: conversions of layout", converting, "%", MOST_CONVERTING, "of kernels, at most")
         )
         if converting > MOST_CONVERTING:
             faults.append(f"{name}: {100 * converting:.1f} % of the kernels' time converts layouts")
-    smaller = f"ResNet-50 at {side}²" if setting.is_small else ""
-    notes = [f"{PROFILER} counts convolutions and products of matrices of the forward pass, by their shapes"]
-    longest = {name: dict(list(times.items())[:KERNELS]) for name, times in kernels.items()}
-    return figures(rows, faults=faults, notes=notes, smaller=smaller, kernels=longest)
+        longest[name] = dict(list(kernels.items())[:KERNELS])
+        yield found
 
 
 def conversion_share(kernels: Mapping[str, float]) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -21,7 +23,7 @@ from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from aiperf.training.optimizers import make_optimizer
 from aiperf.wire.trial import HyperParameters
-from benchmarks.on_device.parts import COMPILED, Setting
+from benchmarks.on_device.parts import COMPILED, Setting, part_of
 from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.graph import Graph
 from nas.modules import Network
@@ -54,23 +56,43 @@ class Case:
     dropout: float = 0.0
 
 
-def measure(setting: Setting, only: str = "") -> Figures:
-    """An engine that can be used and makes another step, or none, is a fault. `only` is an engine; without it
-    all are compared but the compiled one, which takes minutes."""
+def measure(setting: Setting, name: str) -> Iterator[Figures]:
+    """An engine that can be used and makes another step, or none, is a fault. Each has a part of its own,
+    because a kernel that reads a wrong address leaves its process without a device."""
     device = bind(setting.kind, 0)
     rows, faults = list[Row](), list[str]()
-    engines = [only] if only else [name for name in KINDS if name not in (Engine.name, COMPILED)]
-    for name in engines:
-        if reason := KINDS[name].why_not(device):
-            rows.append(row(name, f"cannot be used: {reason}"))
-            continue
-        for case in _cases(device, setting):
-            what = f"{name}: {case.name}, {case.format}"
-            reason, seconds = _compared(device, case, name)
-            rows.append(row(what, reason or f"same, {seconds:.1f} s"))
-            faults += [f"{what}: {reason}"] if reason else []
     smaller = "ResNet-18 at 32² in place of ResNet-50 at 224²" if setting.is_small else ""
-    return figures(rows, faults=faults, notes=[NOTE], smaller=smaller)
+    found = figures(rows, faults=faults, notes=[NOTE], smaller=smaller)
+    if reason := KINDS[name].why_not(device):
+        rows.append(row(name, f"cannot be used: {reason}"))
+        yield found
+        return
+    for case in _cases(device, setting):
+        what = f"{name}: {case.name}, {case.format}"
+        reason, seconds = _compared(device, case, name)
+        rows.append(row(what, reason or f"same, {seconds:.1f} s"))
+        faults += [f"{what}: {reason}"] if reason else []
+        yield found
+        device.synchronise()  # raises here what a failed kernel left, and not in another part
+
+
+def usable(device: Device, setting: Setting) -> list[str]:
+    """Engines beside the eager one that other parts use."""
+    return [name for name, reason in unused(device, setting).items() if not reason]
+
+
+def unused(device: Device, setting: Setting) -> dict[str, str]:
+    """Why other parts do not use an engine, by its name; empty if they do. One whose own part was cut off may
+    end others too. The compiled one, which takes minutes, is not among them."""
+    names = (name for name in KINDS if name not in (Engine.name, COMPILED))
+    return {name: KINDS[name].why_not(device) or _cut_off(setting.saved(part_of(name))) for name in names}
+
+
+def _cut_off(saved: Path) -> str:
+    """Whether the part that saved this crashed or was ended; empty if it was not."""
+    if not saved.exists() or json.loads(saved.read_text(encoding="utf-8"))["is_whole"]:
+        return ""
+    return f"the part {saved.stem} was cut off"
 
 
 def _cases(device: Device, setting: Setting) -> Iterator[Case]:
@@ -90,7 +112,8 @@ def _compared(device: Device, case: Case, name: str) -> tuple[str, float]:
     eager, (images, labels) = _eager(device, case)
     began = perf_counter()
     engine, reason = prepare_and_check(KINDS[name], eager, images, labels, Solo())
-    device.synchronise()
+    if not reason:
+        device.synchronise()
     seconds = perf_counter() - began
     if not reason:
         other, _ = _eager(device, case)

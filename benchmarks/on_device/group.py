@@ -25,8 +25,9 @@ from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import Ddp
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
+from benchmarks.on_device.engines import usable
 from benchmarks.on_device.meter import Meter
-from benchmarks.on_device.parts import COMPILED, Setting
+from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, Use, figures, row
 from benchmarks.on_device.trials import Trials, generated
 from nas.graph import Graph
@@ -67,7 +68,7 @@ def measure(setting: Setting, ranks: str) -> Figures:
     count = 1 if ranks == "one" else 2 if setting.is_small else count_devices(setting.kind)
     if ranks != "one" and count < 2:
         return figures([], left_out=f"a group of several ranks needs two devices, and {count} is visible")
-    names = [name for name in KINDS if name != COMPILED and not KINDS[name].why_not(device)]
+    names = [Engine.name, *usable(device, setting)]
     found, faults = _trained(setting, count, names)
     alone = None
     if count > 1:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ LEAST_RATE = 0.95
 """Rate relative to that with generated images below which a loader is called slow."""
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """A loader that a trial waits for is slow."""
     device = bind(setting.kind, 0)
     folder = setting.folder / "images"
@@ -53,8 +54,13 @@ def measure(setting: Setting) -> Figures:
         with meter.during(name):
             rates[name] = trials.rate(running, setting.sized(SECONDS, SMALL_SECONDS))
         running.close()
+        yield _found(setting, rates, meter, engine)
     shutil.rmtree(folder)
-    first = next(iter(sets))
+
+
+def _found(setting: Setting, rates: Mapping[str, float], meter: Meter, engine: str) -> Figures:
+    """The figures of the sets that were read so far."""
+    first = next(iter(rates))
     rows: list[Row] = [
         row(name, rate, "images/s", rates[first], first, use=meter.use(name)) for name, rate in rates.items()
     ]
@@ -63,6 +69,7 @@ def measure(setting: Setting) -> Figures:
         for name, rate in rates.items()
         if rate < LEAST_RATE * rates[first] and not setting.is_small
     ]
+    batch_size = setting.sized(BATCH, SMALL_BATCH)
     notes = [f"Trials by {engine} steps of {batch_size} images; files of {WIDE} x {HIGH} pixels, cached."]
     smaller = f"a small network at {SMALL_SIDE}²" if setting.is_small else ""
     return figures(rows, slow=slow, notes=notes, smaller=smaller)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import sleep
 from typing import Any
@@ -19,41 +19,41 @@ from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.proposing.hyper import SHARE
 from aiperf.proposing.memory_model import GRAPHED, graph_bytes, step_parts
+from benchmarks.on_device.engines import usable
 from benchmarks.on_device.parts import COMPILED, Setting
-from benchmarks.on_device.rows import Figures, figures, row
+from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.graph import Graph
 from nas.seeds import residual, resnet18, resnet50
 
 PERIOD_SECONDS = 0.002
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """More than the model says, by more than the share of the memory that is left free, is a fault on an
     accelerator: a batch that was let through would not fit."""
     device = bind(setting.kind, 0)
     format = device.formats[0]
     device.declare(format)
     training = replace(load_preset("digits").training, format=format)  # with SGD, as the steps below
-    rows, faults = [], []
-    for what, graph, images, names in _cases(setting):
-        for name in names:
-            if KINDS[name].why_not(device):
-                continue
-            expected = modelled(graph, training, images, device.kind, name)
-            _taken(device, graph, format, 2, name)  # what libraries take at their first use, and keep
-            device.clean()
-            found = _taken(device, graph, format, images, name)
-            rows.append(row(f"{what}, {images} images, {name}", found, "GiB", expected, "memory model"))
-            if not setting.is_small and found - expected > (1 - SHARE) * device.memory_bytes:
-                faults.append(f"{what}, {name}: {found / expected:.2f} times what the model says")
+    rows, faults = list[Row](), list[str]()
     rough = "; the process's own memory, read every 2 ms: rough" if setting.is_small else ""
-    return figures(
+    found = figures(
         rows,
         faults=faults,
         notes=["Weights, gradients, momentum and activations at the highest; images and caches are in it."],
         smaller=f"ResNet-18 at 64² in place of ResNet-50 at 224²{rough}" if setting.is_small else "",
         format=format,
     )
+    for what, graph, images, names in _cases(device, setting):
+        for name in names:
+            expected = modelled(graph, training, images, device.kind, name)
+            _taken(device, graph, format, 2, name)  # what libraries take at their first use, and keep
+            device.clean()
+            taken = _taken(device, graph, format, images, name)
+            rows.append(row(f"{what}, {images} images, {name}", taken, "GiB", expected, "memory model"))
+            if not setting.is_small and taken - expected > (1 - SHARE) * device.memory_bytes:
+                faults.append(f"{what}, {name}: {taken / expected:.2f} times what the model says")
+            yield found
 
 
 def modelled(graph: Graph, training: TrainingConfig, images: int, kind: str, engine: str) -> int:
@@ -62,16 +62,18 @@ def modelled(graph: Graph, training: TrainingConfig, images: int, kind: str, eng
     return eager + (graph_bytes(graph, training, images, 1) if engine in GRAPHED else 0)
 
 
-def _cases(setting: Setting) -> list[tuple[str, Graph, int, tuple[str, ...]]]:
+def _cases(device: Device, setting: Setting) -> list[tuple[str, Graph, int, tuple[str, ...]]]:
     """Networks with a number of images and the engines that are watched."""
     if setting.is_small:  # eager alone: what a compiler takes of the same process would be in it
         return [
             ("digits' seed", residual(), 400, (Engine.name,)),
             ("ResNet-18 at 64²", resnet18((3, 64, 64)), 64, (Engine.name,)),
         ]
+    names = (Engine.name, *usable(device, setting))
+    compiled = () if KINDS[COMPILED].why_not(device) else (COMPILED,)
     return [
-        ("digits' seed", residual(), 1000, tuple(KINDS)),
-        ("ResNet-50", resnet50(), 64, tuple(name for name in KINDS if name != COMPILED)),
+        ("digits' seed", residual(), 1000, (*names, *compiled)),
+        ("ResNet-50", resnet50(), 64, names),
         ("ResNet-50", resnet50(), 256, (Engine.name,)),
     ]
 

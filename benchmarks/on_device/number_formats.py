@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from aiperf.device import bind
 from aiperf.device.device import SIXTEEN_BIT
 from aiperf.measuring.precision import format_rates, used_formats
 from benchmarks.on_device.parts import Setting
-from benchmarks.on_device.rows import Figures, figures, row
+from benchmarks.on_device.rows import Figures, Row, figures, row
 
 SIDE = 512
 BITS = {"fp32": 24, "tf32": 11, "bf16": 8, "fp16": 11}
@@ -20,10 +22,11 @@ ACCUMULATED = SIDE**0.5 * 2.0**-24
 """Error of sums of `SIDE` products in fp32, relative to their norm: the roundings add up as a random walk."""
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """A format that is not what was declared, or a product that is wrong, is a fault."""
     device = bind(setting.kind, 0)
-    rows, faults = [], []
+    rows, faults = list[Row](), list[str]()
+    found = figures(rows, faults=faults)
     for format in device.formats:
         seen = used_formats(device, format)
         for kind, name in seen.items():
@@ -34,9 +37,10 @@ def measure(setting: Setting) -> Figures:
         rows.append(row(f"{format}: error of a product", error, "", allowed, "at most"))
         if not error <= allowed:
             faults.append(f"a product in {format} is wrong by {error:.2g} of its norm, not {allowed:.2g}")
+        yield found
     rates = format_rates(device)
     rows += [row(f"{format}: one product", rate, "OPS") for format, rate in rates.items()]
-    return figures(rows, faults=faults, rates=rates)
+    yield found | {"rates": rates}
 
 
 def _error(kind: str, format: str) -> float:

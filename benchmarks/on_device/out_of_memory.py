@@ -3,7 +3,7 @@ it as what it is, and go on with a smaller batch. After a capture that becomes i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -50,7 +50,7 @@ class Raised:
     """Whether the program knows it as a lack of memory."""
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """An error that is not known as a lack of memory is a fault, and what fails after it or after a capture
     that was invalidated."""
     device = bind(setting.kind, 0)
@@ -60,15 +60,17 @@ def measure(setting: Setting) -> Figures:
         tries |= {"capture": partial(_captured, Greedy), "convolution": _convolved}
     tries["capture that waits"] = partial(_captured, Waiting)  # the last, because it may leave most behind
     rows, faults = list[Row](), list[str]()
+    notes = ["Found: how the lack of memory, or the wait, was reported. Steps are made after each."]
+    found = figures(rows, faults=faults, notes=notes)
     for name, tried in tries.items():
         device.clean()  # before each: after the last one, what fails is a fault of it
         said, fault = tried(device)
         rows.append(row(name, said))
         faults += [f"{name}: {fault}"] if fault else []
+        yield found
     if device.kind == "cpu":
         rows.append(row("capture, convolution", "not tried: a processor has no memory of its own to fill"))
-    notes = ["Found: how the lack of memory, or the wait, was reported. Steps are made after each."]
-    return figures(rows, faults=faults, notes=notes)
+        yield found
 
 
 def _eager(device: Device) -> tuple[str, str]:

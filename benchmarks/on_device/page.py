@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import dropwhile
 from typing import Any
 
-from aiperf.wording import figure, scaled
+from aiperf.wording import figure, gist, scaled
 from benchmarks.on_device.parts import PARTS, Part
 from benchmarks.on_device.state import DONE, FAILED, UNFINISHED, Measured
 
@@ -16,7 +17,8 @@ BY = WIDTH - WHAT - FOUND - EXPECTED - RATIO - WATTS - CLOCK - 7
 MEGA = 1e6
 PREFIXED = ("OPS", "B/s", "B", "W", "Hz")
 COUNTED_BYTES = "GiB"
-TRACED_LINES = 3  # of a traceback: the whole of it stands in the JSON
+FRAME = '  File "'
+"""How a line of a traceback begins, after the last of which stands what was raised."""
 
 
 def page(measured: Measured) -> str:
@@ -41,14 +43,13 @@ def _lines(measured: Measured) -> Iterator[str]:
 
 
 def _found(title: str, measured: Measured, word: str) -> Iterator[str]:
-    """The faults of all parts, or what is slow in them, one by one; a part that ended with an error has its
-    last line."""
+    """The faults of all parts, or what is slow in them, one by one, and why a part was ended."""
     lines = []
     for part in PARTS:
         found = measured.parts.get(part.name, {})
         lines += [f"{part.name}: {each}" for each in (found.get("figures") or {}).get(word, [])]
         if word == "faults" and found.get("error"):
-            lines.append(f"{part.name}: {found['error'].strip().splitlines()[-1]}")
+            lines.append(f"{part.name}: {reason(found['error'])}")
     yield f"{title}{'' if lines else ': nothing so far'}"
     for line in lines:
         yield from textwrap.wrap(f"- {line}", WIDTH, subsequent_indent="  ")
@@ -100,8 +101,20 @@ def _part(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
     for fault in figures.get("faults", []):
         yield from _wrapped(f"FAILED: {fault}")
     if found.get("error"):
-        for line in found["error"].strip().splitlines()[-TRACED_LINES:]:
-            yield from _wrapped(f"FAILED: {line.strip()}")
+        yield from _wrapped(f"{'FAILED: ' if state == FAILED else ''}{reason(found['error'])}")
+    if found.get("error") and rows:
+        yield "cut off: the rows above are what it had found until then"
+
+
+def reason(error: str) -> str:
+    """One line of an error, the whole of which stands in the JSON: how the process ended, and what it raised
+    or, without a traceback, wrote last. Torch's errors of a device end with the same advice."""
+    ended, *rest = error.strip().splitlines()
+    frames = [number for number, line in enumerate(rest) if line.startswith(FRAME)]
+    if frames:
+        raised = dropwhile(lambda line: not line[:1].strip(), rest[frames[-1] + 1 :])
+        rest = [gist("\n".join(raised))]
+    return ": ".join([ended, *rest[-1:]])
 
 
 def _row(row: Mapping[str, Any]) -> Iterator[str]:

@@ -35,6 +35,10 @@ class Setting:
         """The directory of a run."""
         return self.folder / "runs" / name
 
+    def saved(self, part: str) -> Path:
+        """File with what the process of a part has found so far."""
+        return self.folder / "logs" / f"{part}.json"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -55,6 +59,16 @@ class Part:
     def needs(self, setting: Setting) -> float:
         """Seconds that it is expected to take."""
         return self.seconds[setting.is_small] + self.spans * setting.span_seconds
+
+
+def part_of(engine: str) -> str:
+    """Name of the part that compares an engine with the eager one."""
+    return f"engines-{engine}"
+
+
+def _engine(name: str, *seconds: float) -> Part:
+    title = f"Conformance: {name} steps are the eager ones"
+    return Part(part_of(name), title, "engines", (seconds[0], seconds[1]), (name,))
 
 
 def _run(preset: str) -> Part:
@@ -81,7 +95,9 @@ def _overhead(preset: str) -> Part:
 PARTS = (
     Part("machine", "Machine", "machine", (20.0, 10.0)),
     Part("formats", "Conformance: formats of multiplications", "number_formats", (20.0, 10.0)),
-    Part("engines", "Conformance: engines make the eager step", "engines", (50.0, 40.0)),
+    _engine("graphed", 20.0, 10.0),
+    _engine("fused", 20.0, 40.0),
+    _engine("fused-graphed", 10.0, 10.0),
     Part("group", "Conformance: trials in DDP of one rank", "group", (50.0, 30.0), ("one",)),
     Part("replays", "Memory of thousands of steps, and of many trials", "replays", (70.0, 30.0)),
     Part("control", "Control: ResNet-50 v1.5", "control", (90.0, 60.0)),
@@ -100,7 +116,7 @@ PARTS = (
     _overhead("digits"),
     _overhead("synthetic"),
     Part("memory", "Memory of a training step", "memory", (90.0, 20.0)),
-    Part("engines-compiled", "Conformance: compiled steps", "engines", (150.0, 120.0), (COMPILED,)),
+    _engine(COMPILED, 150.0, 120.0),
     Part("control-compiled", "Control: compiled steps", "control", (180.0, 10.0), (COMPILED,)),
     Part("scatter", "Rates of grown networks", "scatter", (150.0, 20.0)),
     Part("tests", "Conformance: doctor and tests", "suite", (90.0, 60.0)),

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,13 +48,19 @@ class Worked:
     """Memory in use on the first device of the host after the work; None if it is unknown."""
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """Work that fails elsewhere, another device than the one that was named, and a touched device 0 are
     faults."""
     rows, faults = list[Row](), list[str]()
     here = _worked(bind(setting.kind, 0))
     rows.append(row("device 0", here.told))
     faults += [f"device 0: {fault}" for fault in here.faults]
+    notes = [
+        f"Each: formats, {STEPS} steps of a trial that a thread has prepared, sensors.",
+        f"All parts on another device or slice: {VISIBLE}=UUID python benchmarks/device.py --out ANOTHER",
+    ]
+    found = figures(rows, faults=faults, notes=notes)
+    yield found
     count, identity = count_devices(setting.kind), bind(setting.kind, 0).identity
     places: dict[str, tuple[int, Mapping[str, str]] | str] = {
         "device 1": (1, {}) if count > 1 else f"{count} {setting.kind} device is visible",
@@ -68,11 +74,7 @@ def measure(setting: Setting) -> Figures:
         said, reasons = _elsewhere(setting, name, *place)
         rows.append(row(name, said))
         faults += [f"{name}: {reason}" for reason in reasons]
-    notes = [
-        f"Each: formats, {STEPS} steps of a trial that a thread has prepared, sensors.",
-        f"All parts on another device or slice: {VISIBLE}=UUID python benchmarks/device.py --out ANOTHER",
-    ]
-    return figures(rows, faults=faults, notes=notes)
+        yield found
 
 
 def _by_uuid(kind: str, identity: str) -> tuple[int, Mapping[str, str]] | str:
@@ -99,14 +101,17 @@ def _elsewhere(setting: Setting, name: str, index: int, changes: Mapping[str, st
     result.unlink(missing_ok=True)
     words = ["--device", setting.kind, "--index", str(index), "--result", str(result)]
     before = _bytes_of_first() if index else None
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.on_device.place", *words],
-        cwd=ROOT,
-        env={**environment(), **changes},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-    )
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "benchmarks.on_device.place", *words],
+            cwd=ROOT,
+            env={**environment(), **changes},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        return "failed", [f"it is not over after {error.timeout:.0f} s"]
     print(ended.stdout, ended.stderr, sep="\n", flush=True)
     if ended.returncode or not result.exists():
         last = (ended.stderr.strip().splitlines() or ["no reason was given"])[-1]

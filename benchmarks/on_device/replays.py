@@ -19,6 +19,7 @@ from aiperf.device import Device, bind
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.registry import KINDS
+from benchmarks.on_device.engines import unused
 from benchmarks.on_device.meter import Meter
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import UNKNOWN, Figures, Row, Use, figures, row
@@ -48,19 +49,23 @@ NOTES = [
 ]
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting) -> Iterator[Figures]:
     """Memory that grows is a fault on an accelerator."""
     device = bind(setting.kind, 0)
-    unusable = {name: kind.why_not(device) for name, kind in KINDS.items() if issubclass(kind, Graphed)}
-    names = [name for name, reason in unusable.items() if not reason] or [Engine.name]
-    rows = [row(name, f"not used: {reason}") for name, reason in unusable.items() if reason]
+    reasons = {name: why for name, why in unused(device, setting).items() if issubclass(KINDS[name], Graphed)}
+    names = [name for name, reason in reasons.items() if not reason] or [Engine.name]
+    rows = [row(name, f"not used: {reason}") for name, reason in reasons.items() if reason]
     config = generated(residual().input[1], 10, BATCH, device.formats[0], **{"data.channels": 1})
     trials, meter = Trials.of(config, device, names[0]), Meter(device)
     in_steps, faults = dict[str, list[int]](), list[str]()
+    smaller = f"{SMALL_STEPS} steps and {SMALL_TRIALS} trials" if setting.is_small else ""
+    found = figures(rows, faults=faults, notes=NOTES, smaller=smaller, steps=in_steps)
     for name in names:
-        in_steps[name], reasons = _over_steps(setting, replace(trials, engine=name), meter)
+        in_steps[name], fell_back = _over_steps(setting, replace(trials, engine=name), meter)
         rows.append(_grown(f"{name}: memory after the steps", in_steps[name], meter.use(name)))
-        faults += [f"{name}: {reason}" for reason in reasons]
+        faults += [f"{name}: {reason}" for reason in fell_back]
+        faults += [] if setting.is_small else _faults({f"{name} steps": in_steps[name]})
+        yield found
     between, change, eager = _over_trials(setting, trials)
     rows += [
         row("steps", setting.sized(STEPS, SMALL_STEPS)),
@@ -69,14 +74,9 @@ def measure(setting: Setting) -> Figures:
         row("change-over of trials", change, "s", eager, "eager"),
     ]
     if not setting.is_small:
-        faults += _faults({f"{name} steps": held for name, held in in_steps.items()} | {"trials": between})
-    slow = []
-    if change > MOST_CHANGE_SECONDS:
-        slow.append(f"to leave a trial and to make the first step of the next one: {change:.1f} s")
-    smaller = f"{SMALL_STEPS} steps and {SMALL_TRIALS} trials" if setting.is_small else ""
-    return figures(
-        rows, faults=faults, slow=slow, notes=NOTES, smaller=smaller, steps=in_steps, trials=between
-    )
+        faults += _faults({"trials": between})
+    slow = [f"to leave a trial and to make the first step of the next one: {change:.1f} s"]
+    yield found | {"slow": slow if change > MOST_CHANGE_SECONDS else [], "trials": between}
 
 
 def _faults(held: Mapping[str, Sequence[int]]) -> list[str]:

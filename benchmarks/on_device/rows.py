@@ -50,10 +50,11 @@ def figures(
     **more: object,
 ) -> Figures:
     """`faults` make the part a failed one; `slow` are findings that do not; `smaller` says what was reduced
-    for a processor, `left_out` why nothing was measured."""
+    for a processor, `left_out` why nothing was measured. A part that gives them while it measures adds to its
+    own lists of rows and faults."""
     return {
         "rows": rows,
-        "faults": faults or [],
+        "faults": [] if faults is None else faults,
         "slow": slow or [],
         "notes": notes or [],
         "smaller": smaller,

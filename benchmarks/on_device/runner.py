@@ -7,6 +7,7 @@ ends, and the others go on.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -28,6 +29,9 @@ LEAST_SECONDS = 60.0
 LONGER = 1.5
 """Multiple of the time that an unfinished part had: it is expected to need as much in the next call."""
 FIRST_SECONDS = 1.0
+OWN_SHARE = 0.9
+"""Share of its time after which a part that will never get more ends by itself, with what it has."""
+TRACEBACK = re.compile(r"(?=Traceback \(most recent call last\))")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Ended:
     began: str
     seconds: float
     result: dict[str, Any] | None
+    """What it had saved, the whole of it or not; None if that is nothing."""
     error: str
 
 
@@ -56,7 +61,7 @@ def identify(measured: Measured, setting: Setting) -> None:
     """Raises StateError where the figures are of another device or program, or none can be identified."""
     limit = max(LEAST_SECONDS, SLOWEST * IDENTITY.needs(setting))
     ended = run_part(IDENTITY, setting, limit, is_whole=True)
-    if ended.result is None:
+    if ended.error or ended.result is None:
         *_, reason = ended.error.splitlines()
         log = log_of(IDENTITY, setting)
         raise StateError(f"the {setting.kind} device cannot be identified: {reason}; see {log}")
@@ -102,21 +107,26 @@ def run_part(part: Part, setting: Setting, seconds: float, is_whole: bool) -> En
     ever get (`is_whole`), else as unfinished."""
     log = log_of(part, setting)
     log.parent.mkdir(parents=True, exist_ok=True)
-    result = log.with_suffix(".json")
+    result = setting.saved(part.name)
     result.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.on_device", part.name, "--device", setting.kind]
     command += ["--out", str(setting.folder), "--span", str(setting.span_seconds), "--result", str(result)]
+    command += ["--seconds", str(OWN_SHARE * seconds)] if is_whole else []
     began, at = monotonic(), _now()
     with log.open("wb") as file:
         status = wait(command, file.fileno(), seconds)
     lasted = monotonic() - began
+    found = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
     if status is None:
         state = FAILED if is_whole else UNFINISHED
-        return Ended(state, at, lasted, None, f"not over after {lasted:.0f} s; its output: {log}")
-    if status == 0 and result.exists():
-        found = json.loads(result.read_text(encoding="utf-8"))
-        return Ended(FAILED if found["figures"]["faults"] else DONE, at, lasted, found, "")
-    return Ended(FAILED, at, lasted, None, told(log.read_text(encoding="utf-8", errors="replace"), status))
+        return Ended(state, at, lasted, found, f"not over after {lasted:.0f} s; its output: {log}")
+    output = log.read_text(encoding="utf-8", errors="replace")
+    if status or found is None or not found["is_whole"]:
+        return Ended(FAILED, at, lasted, found, told(output, status))
+    if not found["figures"]["faults"]:
+        return Ended(DONE, at, lasted, found, "")
+    found["figures"]["traced"] = traced(output).splitlines()
+    return Ended(FAILED, at, lasted, found, "")
 
 
 def log_of(part: Part, setting: Setting) -> Path:
@@ -125,11 +135,17 @@ def log_of(part: Part, setting: Setting) -> Path:
 
 
 def told(output: str, status: int) -> str:
-    """The last traceback in the output of a process that failed; its last lines where there is none."""
-    begins = output.rfind("Traceback (most recent call last)")
-    text = output[begins:] if begins >= 0 else "\n".join(output.splitlines()[-20:])
+    """How a process failed, with the tracebacks in its output; with its last lines where there are none."""
+    text = traced(output) or "\n".join(output.splitlines()[-20:])
     ended = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
     return f"{ended}\n{text}".strip()
+
+
+def traced(output: str) -> str:
+    """The first and the last traceback: a device that fails in one place raises in others too, which hide
+    it."""
+    _, *found = TRACEBACK.split(output)
+    return "".join(dict.fromkeys([*found[:1], *found[-1:]])).strip()
 
 
 def _now() -> str:

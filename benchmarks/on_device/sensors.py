@@ -43,6 +43,8 @@ UNITS: Mapping[str, str] = {
 }
 """Values of which the median of the readings is compared, with their units. Energy is compared by itself."""
 SIDE = 2048
+ANSWER_SECONDS = 20.0
+"""Time for the vendor's tool to answer; a value that comes later is unknown."""
 
 NVIDIA: Mapping[str, tuple[str, float]] = {
     "power.draw": ("power_watts", 1.0),
@@ -182,8 +184,11 @@ def _tool(device: Device) -> tuple[str, Callable[[], Values]]:
 
 
 def _answer(command: Sequence[str]) -> str:
-    """Output of a command; empty if it fails."""
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    """Output of a command; empty if it fails or does not answer."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ""
     return answer.stdout if answer.returncode == 0 else ""
 
 

@@ -53,8 +53,8 @@ class Measured:
 
     def save(self, page: str) -> None:
         """Both files, each replaced as a whole."""
-        _replace(self.json, json.dumps(self.record(), indent=1, allow_nan=False) + "\n")
-        _replace(self.text, page)
+        replace(self.json, json.dumps(self.record(), indent=1, allow_nan=False) + "\n")
+        replace(self.text, page)
 
     def identify(self, identity: dict[str, str]) -> None:
         """Raises StateError where figures of another device or program lie there."""
@@ -172,7 +172,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
     """Writes a file so that it is never half written."""
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_text(text, encoding="utf-8")

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,10 +22,12 @@ import pytest
 from aiperf.device import bind
 from aiperf.host.scheduler_warning import heeded
 from benchmarks import device
+from benchmarks.on_device import machine, runner
 from benchmarks.on_device.__main__ import identify as identity_of
-from benchmarks.on_device.page import WIDTH, page, shown
+from benchmarks.on_device.__main__ import main
+from benchmarks.on_device.page import WIDTH, page, reason, shown
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Setting
-from benchmarks.on_device.rows import Use, figures, row
+from benchmarks.on_device.rows import Figures, Use, figures, row
 from benchmarks.on_device.runner import forget, go_on, identify, needed, pending, run_part, told
 from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
 from tests.house.tree import ROOT, tracked
@@ -33,6 +36,7 @@ from tests.tables import ComesTo
 SETTINGS = {"device": "cpu", "span": 6.0}
 KEYS = {"title", "state", "began", "seconds", "figures", "error"}
 MORE = 75
+CRASHED = "CUDA error: an illegal memory access was encountered"
 BAD_SECONDS = [("--span", "nan"), ("--span", "-5"), ("--span", "a"), ("--seconds", "0")]
 
 
@@ -233,11 +237,36 @@ def test_again_forgets_what_reads_its_run_too(tmp_path: Path) -> None:
 
 def test_the_end_of_a_process_is_told() -> None:
     assert told("a\nb", -11) == "ended by SIGSEGV\na\nb"
-    last = "Traceback (most recent call last):\n  last\nE: y"
-    assert (
-        told(f"x\nTraceback (most recent call last):\n  first\n{last}", 1)
-        == f"ended with exit code 1\n{last}"
-    )
+    first, second, last = (f"Traceback (most recent call last):\n  {each}\nE: {each}" for each in "abc")
+    assert told(f"x\n{first}\n{second}\n{last}", 1) == f"ended with exit code 1\n{first}\n{last}"
+
+
+def test_a_part_that_is_cut_off_keeps_what_it_had(setting: Setting, put: Callable[..., None]) -> None:
+    """Its process is this one: it crashes after its first figures, or has no more time."""
+
+    def measured(setting: Setting) -> Iterator[Figures]:
+        yield figures([row("first", 1.0)])
+        raise RuntimeError(f"{CRASHED}\nadvice")
+
+    def waited(command: list[str], output: int, seconds: float) -> int:
+        put(sys, argv=command[2:])
+        try:
+            main()
+        except RuntimeError:
+            os.write(output, traceback.format_exc().encode())
+            return 1
+        return 0
+
+    put(machine, measure=measured)
+    put(runner, wait=waited)
+    ended = run_part(BY_NAME["machine"], setting, 100.0, is_whole=True)
+    assert (ended.state, reason(ended.error)) == (FAILED, f"ended with exit code 1: RuntimeError: {CRASHED}")
+    assert ended.result is not None
+    assert [each["what"] for each in ended.result["figures"]["rows"]] == ["first"]
+    ended = run_part(BY_NAME["machine"], setting, 0.0, is_whole=True)
+    assert (ended.state, ended.error) == (DONE, "")
+    assert ended.result is not None
+    assert ended.result["figures"]["notes"] == ["Cut off after 0 s, its time."]
 
 
 def test_the_page(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
@@ -249,6 +278,8 @@ def test_the_page(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) ->
         row("error", 0.0123, "%", 0.02, "goal, at most", compared=False),
     ]
     measured.parts["formats"]["figures"] = figures(long, faults=["a fault"], smaller="everything")
+    frame = 'Traceback (most recent call last):\n  File "a.py", line 1, in a\n    a()'
+    measured.parts["formats"]["error"] = f"ended with exit code 1\n{frame}\ntorch.E: {CRASHED}\nadvice"
     measured.parts["machine"]["figures"]["slow"] = ["half of what it should be"]
     as_it_was_read(page(measured), "page.txt")
 

@@ -52,7 +52,7 @@ def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, put: Callable
                 return loss
 
         put(engines, KINDS={"graphed": Changing})
-        faults: list[str] = engines.measure(setting)["faults"]
+        faults: list[str] = [*engines.measure(setting, "graphed")][-1]["faults"]
         return faults
 
     assert measured(lambda gradient: gradient) == []
@@ -96,7 +96,7 @@ def test_memory_that_grows_is_a_fault(setting: Setting, put: Callable[..., None]
     held = iter([*range(10), *(9 * step for step in range(10)), *(100 << 20 << step for step in range(4))])
     put(replays, bind=lambda kind, index: recording(), held_bytes=lambda device: next(held))
     put(Setting, is_small=False, sized=lambda self, full, small: small)
-    found = replays.measure(setting)
+    *_, found = replays.measure(setting)
     assert found["faults"] == [
         "memory grew by 0 MiB over the fused-graphed steps",
         "memory grew by 400 MiB over the trials",
@@ -107,10 +107,10 @@ def test_memory_that_grows_is_a_fault(setting: Setting, put: Callable[..., None]
 def test_a_lack_of_memory_is_known_and_a_smaller_step_is_made(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = out_of_memory.measure(setting)
+    *_, found = out_of_memory.measure(setting)
     assert (found["faults"], "can't allocate memory" in found["rows"][0]["found"]) == ([], True)
     monkeypatch.setattr(out_of_memory, "is_out_of_memory", lambda error: False)
-    (fault,) = out_of_memory.measure(setting)["faults"]
+    (fault,) = [*out_of_memory.measure(setting)][-1]["faults"]
     assert fault.startswith("eager step: not known as a lack of memory: RuntimeError: ")
 
 
@@ -181,11 +181,11 @@ def test_memory_is_taken_but_for_what_is_to_be_left(monkeypatch: pytest.MonkeyPa
 def test_choices_and_sizes_of_the_batch_are_timed(setting: Setting, put: Callable[..., None]) -> None:
     seed = residual((3, 16, 16), 10)
     put(choices, resnet50=lambda input, classes: seed, SMALL_SIDE=16, SMALL_SECONDS=0.02)
-    found = choices.measure(setting)
+    *_, found = choices.measure(setting)
     named = [row["what"] for row in found["rows"]]
     assert named == [choices.CHOICE, "in fp32", "contiguous images and weights"]
     assert all(row["ratio"] > 0 for row in found["rows"])
-    sizes = choices.measure_sizes(setting)
+    *_, sizes = choices.measure_sizes(setting)
     assert [row["what"] for row in sizes["rows"]] == [
         f"{size} images, {engine}" for size in (2, 4) for engine in ("eager", "fused")
     ]
@@ -217,7 +217,7 @@ def test_images_that_a_device_normalises_otherwise_are_a_fault(monkeypatch: pyte
 
 @pytest.mark.slow
 def test_trials_read_jpeg_and_packed_images(setting: Setting) -> None:
-    found = inputs.measure(setting)
+    *_, found = inputs.measure(setting)
     rates = {row["what"]: row["found"] for row in found["rows"]}
     assert list(rates) == ["generated", "packed", "JPEG files"]
     assert min(rates.values()) > 0
@@ -230,7 +230,7 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
     """On a processor there is no other device; a second process stands for one, and for a wrong one."""
     monkeypatch.setattr(places, "BATCH", 4)
     monkeypatch.setattr(places, "STEPS", 2)
-    assert [row["found"] for row in places.measure(setting)["rows"]][1:] == [
+    assert [row["found"] for row in [*places.measure(setting)][-1]["rows"]][1:] == [
         "left out: 1 cpu device is visible",
         "left out: cpu devices are not chosen by a UUID",
         "left out: there is no nvidia-smi to list slices",

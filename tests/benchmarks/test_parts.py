@@ -138,7 +138,7 @@ def test_rates_of_grown_networks_stand_beside_what_simulations_assume(
 
 
 def test_formats_are_right_on_a_processor(setting: Setting) -> None:
-    found = number_formats.measure(setting)
+    *_, found = number_formats.measure(setting)
     assert found["faults"] == []
     assert [row["found"] for row in found["rows"] if row["by"] == "declared"] == ["bf16"] * 2 + ["fp32"] * 2
 
@@ -148,9 +148,9 @@ def test_a_count_that_is_not_the_counters_is_a_fault(
 ) -> None:
     """The counter's own formula for gradients, as if every convolution had only one gradient."""
     monkeypatch.setattr(counting, "resnet50", lambda input: residual())
-    assert counting.measure(setting)["faults"] == []
+    assert [*counting.measure(setting)][-1]["faults"] == []
     monkeypatch.setattr(counting, "_gradients", lambda grad, *rest, out_shape=None: 1)
-    faults = counting.measure(setting)["faults"]
+    faults = [*counting.measure(setting)][-1]["faults"]
     assert len(faults) == 2
     assert faults[0].startswith("digits' seed, backward: 3,089,024 operations here, ")
 
@@ -191,10 +191,16 @@ def test_every_captured_step_is_expected_to_keep_a_graph() -> None:
 
 def test_engines_make_the_eager_step(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "resnet18", lambda input, classes: residual(input, classes))
-    found = engines.measure(setting)
-    states = {row["what"].split(":")[0]: row["found"].split(",")[0].split(":")[0] for row in found["rows"]}
-    captured = dict.fromkeys(("graphed", "fused-graphed"), "cannot be used")
-    assert (found["faults"], states) == ([], captured | {"fused": "same"})
+    *_, found = engines.measure(setting, "fused")
+    states = {row["found"].split(",")[0] for row in found["rows"]}
+    assert (found["faults"], states) == ([], {"same"})
+    (captured,) = engines.measure(setting, "graphed")
+    assert captured["rows"][0]["found"].startswith("cannot be used: ")
+    assert len(next(engines.measure(setting, "fused"))["rows"]) == 1, "before the next one"
+    saved = setting.saved("engines-fused")
+    saved.parent.mkdir()
+    saved.write_text('{"is_whole": false}')
+    assert engines.unused(Cpu.bind(0), setting)["fused"] == "the part engines-fused was cut off"
 
 
 MEDIANS = {"eager": 4000.0, "fused": 5000.0, "graphed": 4500.0, "fused-graphed": 5400.0}
@@ -240,7 +246,8 @@ def test_the_control_and_the_memory_of_a_step_are_measured(
     put(control, SMALL_ROUND_SECONDS=0.1, resnet50=lambda input, classes: residual((3, 32, 32), 10))
     put(memory, resnet18=lambda input: residual((3, 32, 32)))
     for part, what in ((control, "eager: tensor OPS"), (memory, "digits' seed, 400 images, eager")):
-        found = part.measure(setting)
+        first, *_, found = part.measure(setting)
+        assert "fused: rate" not in str(first)
         (row,) = (each for each in found["rows"] if each["what"] == what)
         assert (found["faults"], row["ratio"] > 0) == ([], True)
 

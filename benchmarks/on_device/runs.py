@@ -50,15 +50,16 @@ def measure(setting: Setting, preset: str) -> Figures:
     if is_small:
         command += ["--seed", SMALL_SEED]
         command += [word for pair in SMALL_SYNTHETIC.items() for word in ("--set", "=".join(pair))]
-    ran = _program(command)
-    validated = _program(["validate", str(directory)])
-    answer = validated.stdout.strip().splitlines()[-1] if validated.stdout.strip() else "nothing to validate"
+    code, told = program(command, subprocess.STDOUT)
+    invalid, validation = program(["validate", str(directory)])
+    answer = validation[-1] if validation else "nothing to validate"
     if not RunFiles(directory).journal.exists():
-        return figures([row("verdict", answer)], faults=[_why(ran)])
+        fault = f"the run ended with exit code {code}: {(told or ['no reason was given'])[-1]}"
+        return figures([row("verdict", answer)], faults=[fault])
     run = read_run(RunFiles(directory))
-    faults = [] if validated.returncode == 0 else [f"the run is not VALID, but: {answer}"]
+    faults = [] if not invalid else [f"the run is not VALID, but: {answer}"]
     faults += [f"trial {each.trial}: no {each.engine} steps: {each.reason}" for each in _fallbacks(run)]
-    scored = json.loads(_program(["score", "--json", str(directory)]).stdout or "{}")
+    scored = json.loads("\n".join(program(["score", "--json", str(directory)])[1]) or "{}")
     rows = [row("verdict", answer), *_of_score(run, scored), *_of_journal(run)]
     slow = [
         f"{percent(each['found'])} of the span is neither training nor validation; goal: {percent(MOST_REST)}"
@@ -72,22 +73,20 @@ def measure(setting: Setting, preset: str) -> Figures:
         smaller=f"{SMALL_SEED} at 32² in place of ResNet-50 at 224²" if is_small else "",
         score={name: value for name, value in scored.items() if name != "timeline"},
         step_times=[encode(ceiling.steps) for leg in run.legs for ceiling in leg.ceilings.values()],
-        validation=validated.stdout.splitlines(),
+        validation=validation,
         command=["aiperf-hpc", *command],
     )
 
 
-def _program(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command of the program, as a user does; what it prints goes to the part's log."""
-    ended = subprocess.run([sys.executable, "-m", "aiperf", *words], capture_output=True, text=True)
-    print(ended.stdout, ended.stderr, sep="\n", flush=True)  # into the part's log
-    return ended
-
-
-def _why(ended: subprocess.CompletedProcess[str]) -> str:
-    """Why there is no journal."""
-    lines = ended.stderr.strip().splitlines() or ["no reason was given"]
-    return f"the run ended with exit code {ended.returncode}: {lines[-1]}"
+def program(words: Sequence[str], errors: int | None = None) -> tuple[int, list[str]]:
+    """The exit code and the lines of a command of the program, with its errors where those are STDOUT. All of
+    it goes to the part's log at once, because a run may hang."""
+    command, lines = [sys.executable, "-m", "aiperf", *words], list[str]()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            lines += [line.rstrip()] if line.strip() else []
+    return process.returncode, lines
 
 
 def _fallbacks(run: Replay) -> list[Fallback]:

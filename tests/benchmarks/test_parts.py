@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -265,6 +266,8 @@ def test_ceilings_a_run_and_its_overhead_are_measured(
     found = runs.measure(setting, "digits")
     assert (found["faults"], found["rows"][0]["found"]) == ([], "VALID, class smoke")
     assert loops.measure(setting, "digits-auto")["rows"][0]["found"] == 1
+    code, lines = runs.program(["no-such"], subprocess.STDOUT)
+    assert (code, "'no-such'" in lines[-1]) == (2, True)
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ FOLDER/device.json and, as a page to read, FOLDER/device.txt after each; beside 
 A call begins no part for which less is left of its --seconds than the part is expected to need. Called
 again it continues; --again PART measures one once more. The order is that in which they show most. No part
 is expected to need more than four minutes, and all of them together, in such calls, not more than 40 on an
-accelerator and 20 on a CPU, where sizes are smaller. A part is ended when it has taken four times as long as
-expected, a minute at least. The page says first what is wrong, then what is slow.
+accelerator and 20 on a CPU, where sizes are smaller. A part is ended when it has taken two and a half times
+as long as expected, on AMD's devices three times as long as that, a minute at least; what it had found is
+kept. The page says first what is wrong, then what is slow.
 
 Exit code: 0 when all parts are done and none failed, 1 when all were begun and one failed, 75 when there
 is more to do (call again), 2 where it cannot begin, 128 and the signal's number where a signal ended it: the
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for number in heeded():
             signal.signal(number, _interrupt)
-        setting = Setting(_kind(options.device), options.out.resolve(), options.span)
+        setting = _setting(options)
         if options.list:
             _list(setting)
             return 0
@@ -112,8 +113,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt(signal.Signals(number))
 
 
-def _kind(wanted: str) -> str:
-    """Kind of the device. Raises StateError if torch is missing or sees no such device."""
+def _setting(options: argparse.Namespace) -> Setting:
+    """Raises StateError if torch is missing or sees no such device."""
     try:
         from aiperf.device import choose, count_devices
         from aiperf.errors import AiperfError
@@ -122,15 +123,16 @@ def _kind(wanted: str) -> str:
             f"the package {error.name} is not installed; `--help` lists what is needed"
         ) from None
     try:
-        choice = choose(wanted)
+        choice = choose(options.device)
     except AiperfError as error:
         raise StateError(str(error)) from None
     kind = choice.kind
     if choice.note:
         print(choice.note, file=sys.stderr)
-    if not count_devices(kind):  # not bound: this process would keep memory of the device, or all of it
+    count = count_devices(kind)  # not bound: this process would keep memory of the device, or all of it
+    if not count:
         raise StateError(f"torch sees no {kind} device; `aiperf-hpc doctor` looks for what hides it")
-    return kind
+    return Setting(kind, options.out.resolve(), options.span, count)
 
 
 def _seconds(text: str) -> float:

@@ -10,6 +10,8 @@ from typing import TypeVar
 T = TypeVar("T")
 COMPILED = "compiled"
 """The engine that takes minutes to be ready: it has parts of its own."""
+SAYING_SECONDS = 15.0
+"""Time for a part to begin, and to say that there is nothing to measure."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Setting:
     folder: Path
     span_seconds: float
     """Length of the span of each run."""
+    devices: int = 1
+    """Number of those that are visible."""
 
     @property
     def is_small(self) -> bool:
@@ -55,9 +59,13 @@ class Part:
     after: str = ""
     """The part whose run it reads."""
     function: str = "measure"
+    is_of_several: bool = False
+    """Whether it needs several devices, and with one only says so; processors pretend to be several."""
 
     def needs(self, setting: Setting) -> float:
         """Seconds that it is expected to take."""
+        if self.is_of_several and setting.devices == 1 and not setting.is_small:
+            return SAYING_SECONDS
         return self.seconds[setting.is_small] + self.spans * setting.span_seconds
 
 
@@ -88,36 +96,37 @@ def _overhead(preset: str) -> Part:
     return Part(f"overhead-{preset}", title, "loops", (100.0, 40.0), (run,), after=run)
 
 
-# What shows most in the least time comes first, because a machine may be lent for a few minutes only: what is
-# wrong before what is slow, the control before its variants, and what compiles for minutes last. Together
-# they are to fit into 40 minutes of an accelerator. So no engine has a run of its own: `engines` and
-# `control` show whether it is right and fast, and the runs with `auto` which one is chosen.
+# What shows most in the least time comes first, because a machine may be there for a few minutes only: what
+# is wrong before what is slow, the engines before what uses them, the control before its variants, runs after
+# what can be asked without them, and what compiles for minutes last. Together they are to fit into 40 minutes
+# of an accelerator. So no engine has a run of its own: the parts of the engines and `control` show whether it
+# is right and fast, and the runs with `auto` which one is chosen.
 PARTS = (
     Part("machine", "Machine", "machine", (20.0, 10.0)),
-    Part("formats", "Conformance: formats of multiplications", "number_formats", (20.0, 10.0)),
-    _engine("graphed", 20.0, 10.0),
-    _engine("fused", 20.0, 40.0),
-    _engine("fused-graphed", 10.0, 10.0),
-    Part("group", "Conformance: trials in DDP of one rank", "group", (50.0, 30.0), ("one",)),
-    Part("replays", "Memory of thousands of steps, and of many trials", "replays", (70.0, 30.0)),
-    Part("control", "Control: ResNet-50 v1.5", "control", (90.0, 60.0)),
+    _engine("graphed", 30.0, 10.0),
+    _engine("fused", 60.0, 40.0),
+    _engine("fused-graphed", 45.0, 10.0),
+    Part("control", "Control: ResNet-50 v1.5", "control", (80.0, 60.0)),
     Part("count", "Count of operations, conversions of layout", "counting", (40.0, 15.0)),
     Part("memory-errors", "Forced lack of memory, invalid captures", "out_of_memory", (45.0, 10.0)),
-    _run("digits"),
-    Part("choices", "Format, layout and autotuning", "choices", (60.0, 30.0)),
-    Part("groups", "Groups of all devices", "group", (120.0, 60.0), ("all",)),
-    Part("places", "Another device, by UUID, on a slice", "places", (75.0, 15.0)),
+    Part("replays", "Memory of thousands of steps, and of many trials", "replays", (70.0, 30.0)),
+    Part("choices", "Format, layout and autotuning", "choices", (70.0, 30.0)),
+    Part("batches", "Sizes of the batch", "choices", (100.0, 20.0), function="measure_sizes"),
     Part("inputs", "Training from JPEG and packed images", "inputs", (90.0, 20.0)),
-    Part("batches", "Sizes of the batch", "choices", (90.0, 20.0), function="measure_sizes"),
     Part("unfused", "What fused steps leave to torch", "unfused", (30.0, 5.0)),
     Part("sensors", "Sensors and energy", "sensors", (45.0, 15.0)),
+    Part("formats", "Conformance: formats of multiplications", "number_formats", (20.0, 10.0)),
+    Part("group", "Conformance: trials in DDP of one rank", "group", (75.0, 30.0), ("one",)),
+    Part("groups", "Groups of all devices", "group", (120.0, 60.0), ("all",), is_of_several=True),
+    Part("places", "Another device, by UUID, on a slice", "places", (75.0, 15.0)),
     Part("peak", "Ceilings against the list of peaks", "ceilings", (60.0, 20.0)),
+    _run("digits"),
     _run("synthetic"),
     _overhead("digits"),
     _overhead("synthetic"),
     Part("memory", "Memory of a training step", "memory", (90.0, 20.0)),
     _engine(COMPILED, 150.0, 120.0),
-    Part("control-compiled", "Control: compiled steps", "control", (180.0, 10.0), (COMPILED,)),
+    Part("control-compiled", "Control: compiled steps", "control", (150.0, 10.0), (COMPILED,)),
     Part("scatter", "Rates of grown networks", "scatter", (150.0, 20.0)),
     Part("tests", "Conformance: doctor and tests", "suite", (90.0, 60.0)),
 )

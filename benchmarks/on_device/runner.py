@@ -22,8 +22,11 @@ from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Part, Setting
 from benchmarks.on_device.process import wait
 from benchmarks.on_device.state import DONE, FAILED, UNFINISHED, Measured, StateError
 
-SLOWEST = 4.0
+SLOWEST = 2.5
 """Multiple of a part's expected time after which it is assumed to hang."""
+SLOWER_OF_AMD = 3.0
+"""How many times as long it may take on AMD's devices, whose MIOpen compiles the first convolutions for
+minutes."""
 LEAST_SECONDS = 60.0
 """Time that every part may take, however short it is expected to be."""
 LONGER = 1.5
@@ -59,8 +62,7 @@ def needed(measured: Measured, part: Part, setting: Setting) -> float:
 
 def identify(measured: Measured, setting: Setting) -> None:
     """Raises StateError where the figures are of another device or program, or none can be identified."""
-    limit = max(LEAST_SECONDS, SLOWEST * IDENTITY.needs(setting))
-    ended = run_part(IDENTITY, setting, limit, is_whole=True)
+    ended = run_part(IDENTITY, setting, limit_of(measured, IDENTITY.needs(setting)), is_whole=True)
     if ended.error or ended.result is None:
         *_, reason = ended.error.splitlines()
         log = log_of(IDENTITY, setting)
@@ -90,7 +92,7 @@ def go_on(
             say(f"{part.name}: reads the run {part.after}, of which there is none")
             continue
         say(f"{part.name}: about {needs:.0f} s")
-        limit = max(LEAST_SECONDS, SLOWEST * needs)
+        limit = limit_of(measured, needs)
         # The first part of a call has all the time that it will ever get.
         is_whole = limit <= left or monotonic() - began < FIRST_SECONDS
         ended = run_part(part, setting, min(limit, left), is_whole)
@@ -100,6 +102,13 @@ def go_on(
         say(f"{part.name}: {ended.state} after {ended.seconds:.0f} s")
     if waiting:
         say(f"not begun, for too little time is left: {', '.join(waiting)}; call again")
+
+
+def limit_of(measured: Measured, needs: float) -> float:
+    """Seconds after which a part is ended that is expected to take `needs`."""
+    on_amd = measured.settings.get("device") == "cuda" and "AMD" in measured.identity.get("device", "")
+    slowest = SLOWEST * (SLOWER_OF_AMD if on_amd else 1)
+    return max(LEAST_SECONDS, slowest * needs)
 
 
 def run_part(part: Part, setting: Setting, seconds: float, is_whole: bool) -> Ended:

@@ -28,7 +28,7 @@ from benchmarks.on_device.__main__ import main
 from benchmarks.on_device.page import WIDTH, page, reason, shown
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, PARTS, Setting
 from benchmarks.on_device.rows import Figures, Use, figures, row
-from benchmarks.on_device.runner import forget, go_on, identify, needed, pending, run_part, told
+from benchmarks.on_device.runner import forget, go_on, identify, limit_of, needed, pending, run_part, told
 from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
 from tests.house.tree import ROOT, tracked
 from tests.tables import ComesTo
@@ -206,6 +206,10 @@ def test_a_part_that_had_too_little_time_is_expected_to_need_more(setting: Setti
     assert needed(measured_as(tmp_path, sensors=UNFINISHED), part, setting) == 30
     assert part in pending(measured_as(tmp_path, sensors=UNFINISHED))
     assert part not in pending(measured_as(tmp_path, sensors=FAILED))
+    groups = [BY_NAME["groups"].needs(Setting("cuda", tmp_path, 60.0, count)) for count in (1, 2)]
+    assert groups == [15, 120]
+    of_amd = Measured(tmp_path, {"device": "cuda"}, {"device": "AMD Instinct MI300X"})
+    assert (limit_of(measured_as(tmp_path), 40), limit_of(of_amd, 40)) == (100, 300)
 
 
 def test_what_reads_a_run_waits_for_it(setting: Setting) -> None:

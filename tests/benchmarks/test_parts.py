@@ -169,7 +169,10 @@ def test_conversions_of_layout_are_found_among_the_kernels() -> None:
         "void at::native::batch_norm_collect_statistics_channels_last_kernel<Welford>": 3.0,
     }
     assert counting.conversion_share(others) == 0
-    assert counting.conversion_share(others | dict.fromkeys(converting, 0.5)) == 0.25
+    both = others | dict.fromkeys(converting, 0.5)
+    assert counting.kernel_faults(both, True) == ["25.0 % of the kernels' time converts layouts"]
+    assert counting.kernel_faults(both, False) == []
+    assert counting.kernel_faults({"cudaLaunchKernel": 0.0}, False) == ["the profiler recorded no kernel"]
 
 
 def test_memory_is_seen() -> None:
@@ -223,7 +226,9 @@ def test_the_eager_step_is_beside_the_rate_of_pytorch_and_the_best_beside_others
     comes_to_what_was_read: ComesTo,
 ) -> None:
     """A fast fused step does not hide a slow eager one."""
-    comes_to_what_was_read("control_marks.txt", {"beside": beside, "gain": gain})
+    comes_to_what_was_read(
+        "control_marks.txt", {"beside": beside, "gain": gain, "slower": control.slower_than_eager}
+    )
 
 
 def test_the_batch_is_halved_until_all_engines_have_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ import os
 import platform
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 
-from aiperf.device import bind, count_devices
+from aiperf.device import Device, bind, count_devices
 from aiperf.engines.registry import KINDS
 from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.hardware.peak import GIB, listed
@@ -27,11 +29,12 @@ OPTIONAL: Mapping[str, str] = {
     "amdsmi": "sensors of AMD",
     **dict.fromkeys(("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"), "the part `tests`"),
 }
-TOOLS = ("nvidia-smi", "rocm-smi", "npu-smi", "g++", "git")
+TOOLS = ("nvidia-smi", "rocm-smi", "npu-smi", "gcc", "clang", "g++", "git")
 
 
 def measure(setting: Setting) -> Figures:
-    """Names, versions and what is missing. A package that a run needs and that is missing is a fault."""
+    """Names, versions and what is missing. A package that a run needs and that is missing is a fault, and an
+    engine that cannot be used on a device for which it is made."""
     device = bind(setting.kind, 0)
     peak = listed(device.name)
     has = {name: _version(name) for name in (*NEEDED, *OPTIONAL)}
@@ -49,10 +52,28 @@ def measure(setting: Setting) -> Figures:
         *(row(f"engine {name}", reason or "can be used") for name, reason in unusable.items()),
         row("packages", ", ".join(f"{name} {version}" for name, version in has.items() if version)),
         row("tools", ", ".join(tool for tool in TOOLS if shutil.which(tool)) or "none"),
+        row("Python.h, with which Triton compiles", "there" if has_header() else "missing"),
     ]
     notes = [f"not installed: {name}, for {why}" for name, why in OPTIONAL.items() if not has[name]]
     faults = [f"not installed, and a run needs it: {', '.join(missing)}"] if missing else []
+    faults += unusable_here(device, unusable)
     return figures(rows, faults=faults, notes=notes, commit=_commit(), packages=has, unusable=unusable)
+
+
+def unusable_here(device: Device, reasons: Mapping[str, str]) -> list[str]:
+    """Engines that cannot be used though they are made for devices like this one: of NVIDIA from the A100 on,
+    and of AMD."""
+    if device.kind != "cuda" or "bf16" not in device.formats:
+        return []
+    found = [f"no {name} steps: {reason}" for name, reason in reasons.items() if reason]
+    if not has_header() or not any(map(shutil.which, ("gcc", "clang"))):
+        found.append("no kernels of Triton: it needs gcc or clang, and Python.h")
+    return found
+
+
+def has_header() -> bool:
+    """Whether what Triton compiles for each kernel finds Python."""
+    return Path(sysconfig.get_path("include"), "Python.h").is_file()
 
 
 def _version(package: str) -> str:

@@ -115,9 +115,15 @@ def test_sensors_beside_the_vendors_tool(
     assert len(page(Measured(folder, {}, {}, {"sensors": part})).splitlines()) > 15
 
 
-def test_a_machine_that_has_what_a_run_needs(setting: Setting) -> None:
+def test_a_machine_that_has_what_a_run_needs(setting: Setting, put: Callable[..., None]) -> None:
     found = machine.measure(setting)
     assert (found["faults"], found["rows"][0]["found"]) == ([], 1)
+    device, reasons = SimpleNamespace(kind="cuda", formats=("bf16",)), {"eager": "", "fused": "no triton"}
+    put(machine, has_header=lambda: False)
+    assert machine.unusable_here(device, reasons) == [
+        "no fused steps: no triton",
+        "no kernels of Triton: it needs gcc or clang, and Python.h",
+    ]
 
 
 def test_rates_of_grown_networks_stand_beside_what_simulations_assume(

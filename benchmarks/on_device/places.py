@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from aiperf.device import Device, bind, count_devices
 from aiperf.device.device import TRAINING
 from aiperf.engines.engine import Engine
@@ -79,7 +81,7 @@ def measure(setting: Setting) -> Iterator[Figures]:
 
 def _by_uuid(kind: str, identity: str) -> tuple[int, Mapping[str, str]] | str:
     """The last device by its UUID, or why it is not tried."""
-    if kind != "cuda" or not identity:
+    if kind != "cuda" or not identity or torch.version.hip:  # HIP spells it otherwise than torch does
         return f"{kind} devices are not chosen by a UUID"
     last = bind(kind, count_devices(kind) - 1).identity
     return 0, {VISIBLE: last if last.startswith(("GPU-", "MIG-")) else f"GPU-{last}"}
@@ -163,7 +165,8 @@ def _bytes_of_first() -> int | None:
     a context there. None without the tool."""
     if not shutil.which("nvidia-smi"):
         return None
-    command = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    first = variables.word(os.environ, VISIBLE).split(",")[0] or "0"  # the physical one that torch calls 0
+    command = ["nvidia-smi", "-i", first, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
     return int(told) << 20 if told.isdecimal() else None
 

@@ -235,6 +235,12 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
         "left out: cpu devices are not chosen by a UUID",
         "left out: there is no nvidia-smi to list slices",
     ]
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert isinstance(places._by_uuid("cuda", "36"), str)
+    monkeypatch.setenv(places.VISIBLE, "3,1")
+    monkeypatch.setattr(places.shutil, "which", lambda name: name)
+    monkeypatch.setattr(places.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=command[2]))
+    assert places._bytes_of_first() == 3 << 20
     told = iter([1 << 30, (1 << 30) + (300 << 20)])
     monkeypatch.setattr(places, "_bytes_of_first", lambda: next(told))
     answer = '{"told": "T", "faults": [], "identity": "UUID-1", "first_bytes": 1500000000}'
@@ -248,7 +254,6 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
     assert said == "T"
     assert reasons == ["the device is UUID-1, not UUID-2", "device 0 was touched: 407 MiB more there"]
     listed = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-2)\n"
-    monkeypatch.setattr(places.shutil, "which", lambda name: name)
     monkeypatch.setattr(places.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=listed))
     assert places._by_slice("cuda") == (0, {places.VISIBLE: "MIG-2"})
 

@@ -178,8 +178,8 @@ def _tool(device: Device) -> tuple[str, Callable[[], Values]]:
         command += ["-i", f"{prefix}{device.identity}"]
         return "nvidia-smi", lambda: of_nvidia(_answer(command))
     if device.sensors == "amd" and shutil.which("rocm-smi"):
-        command = ["rocm-smi", "--showpower", "--showtemp", "--json", "-d", str(device.index)]
-        return "rocm-smi", lambda: of_amd(_answer(command))
+        command = ["rocm-smi", "--showpower", "--showtemp", "--showbus", "--json"]
+        return "rocm-smi", lambda: of_amd(_answer(command), device.pci_address)
     return "", dict
 
 
@@ -203,12 +203,15 @@ def of_nvidia(line: str) -> dict[str, float]:
     return found
 
 
-def of_amd(text: str) -> dict[str, float]:
-    """Power and temperature of the only device in rocm-smi's JSON, whose names differ between releases."""
+def of_amd(text: str, address: str) -> dict[str, float]:
+    """Power and temperature of the device with that PCI address in rocm-smi's JSON, whose names differ
+    between releases, and which numbers devices otherwise than torch. A domain has four digits, or eight."""
     if not text.strip():
         return {}
     found: dict[str, float] = {}
     for values in json.loads(text).values():
+        if not address or not str(values.get("PCI Bus", "")).lower().endswith(address):
+            continue
         for name, value in values.items():
             text = str(value).replace(".", "", 1)
             if "power (w)" in name.lower() and text.isdecimal():  # "N/A (Secondary die)" of an MI250

@@ -21,7 +21,7 @@ from nas.seeds import resnet50
 
 SIDE, BATCH, CLASSES = 224, 256, 1000
 SMALL_SIDE, SMALL_BATCH = 32, 2
-ROUNDS, SECONDS, SMALL_SECONDS = 5, 0.3, 0.01
+ROUNDS, SECONDS, SMALL_SECONDS = 3, 0.5, 0.01
 CHANNELS = (3, 4, 8)
 """Channels of the images; more than three are zeros, with which the result is the same."""
 PAYS = 0.9

@@ -222,6 +222,8 @@ def test_trials_read_jpeg_and_packed_images(setting: Setting) -> None:
     assert list(rates) == ["generated", "packed", "JPEG files"]
     assert min(rates.values()) > 0
     assert not (setting.folder / "images").exists()
+    inputs._write(setting.folder, 1)
+    assert all(9e4 < path.stat().st_size < 13e4 for path in setting.folder.rglob("*.jpg"))
 
 
 def test_the_same_work_elsewhere_is_compared_with_what_was_named(

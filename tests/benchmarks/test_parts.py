@@ -43,6 +43,7 @@ from benchmarks.on_device.state import Measured
 from benchmarks.scatter import Timed, children
 from nas.seeds import residual
 from tests.aiperf.telemetry.fakes import pynvml as fake
+from tests.house.tree import ROOT
 from tests.tables import ComesTo
 
 
@@ -285,8 +286,10 @@ def test_ceilings_a_run_and_its_overhead_are_measured(
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_doctor_and_tests_are_started(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "ON_CPU", (*suite.ON_CPU, "--collect-only"))
+    warning = setting.folder / "test_warning.py"
+    warning.write_text("import warnings\ndef test_it(): warnings.warn('of a newer torch')\n")
+    monkeypatch.setattr(suite, "ON_CPU", ("-c", str(ROOT / "pyproject.toml"), str(warning)))
     found = suite.measure(setting)
     doctor, tests = found["rows"]
     assert (found["faults"], doctor["found"]) == ([], "fit")
-    assert "tests collected" in tests["found"]
+    assert "1 passed, 1 warning" in tests["found"]

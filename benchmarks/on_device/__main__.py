@@ -51,7 +51,8 @@ def main() -> None:
         for found in _so_far(options.part, setting):
             save(found)
             if monotonic() > until:
-                found["notes"] = [*found["notes"], f"Cut off after {options.seconds:.0f} s, its time."]
+                note = f"Stopped after its time, {options.seconds:.0f} s: something may be missing."
+                found["notes"] = [*found["notes"], note]
                 break
     save(found, is_whole=True)
 

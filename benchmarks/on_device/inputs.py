@@ -16,6 +16,7 @@ from PIL import Image
 from aiperf.device import bind
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
+from benchmarks.on_device.engines import usable
 from benchmarks.on_device.meter import Meter
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, Row, figures, row
@@ -41,7 +42,7 @@ def measure(setting: Setting) -> Iterator[Figures]:
     """A loader that a trial waits for is slow."""
     device = bind(setting.kind, 0)
     folder = setting.folder / "images"
-    engine = Engine.name if Graphed.why_not(device) else Graphed.name
+    engine = Graphed.name if Graphed.name in usable(device, setting) else Engine.name
     side, batch_size = setting.sized(SIDE, SMALL_SIDE), setting.sized(BATCH, SMALL_BATCH)
     graph = residual((3, side, side), CLASSES) if setting.is_small else resnet50((3, side, side), CLASSES)
     sets = _sets(folder, setting.sized(IMAGES, SMALL_IMAGES), max(side, setting.sized(256, 32)))

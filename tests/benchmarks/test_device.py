@@ -270,7 +270,7 @@ def test_a_part_that_is_cut_off_keeps_what_it_had(setting: Setting, put: Callabl
     ended = run_part(BY_NAME["machine"], setting, 0.0, is_whole=True)
     assert (ended.state, ended.error) == (DONE, "")
     assert ended.result is not None
-    assert ended.result["figures"]["notes"] == ["Cut off after 0 s, its time."]
+    assert ended.result["figures"]["notes"] == ["Stopped after its time, 0 s: something may be missing."]
 
 
 def test_the_page(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:

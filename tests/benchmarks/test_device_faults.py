@@ -240,6 +240,8 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
     monkeypatch.setattr(torch.version, "hip", "7.0")
     assert isinstance(places._by_uuid("cuda", "36"), str)
     monkeypatch.setenv(places.VISIBLE, "3,1")
+    monkeypatch.setattr(places, "TIMEOUT_SECONDS", 0.01)
+    assert places._elsewhere(setting, "device 1", 0, {}) == ("failed", ["it is not over after 0 s"])
     monkeypatch.setattr(places.shutil, "which", lambda name: name)
     monkeypatch.setattr(places.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=command[2]))
     assert places._bytes_of_first() == 3 << 20

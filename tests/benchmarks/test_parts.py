@@ -112,6 +112,8 @@ def test_sensors_beside_the_vendors_tool(
     )
     assert f"-i {fake.UUID}\n" in (folder / "asked").read_text()
     assert len(found["readings"]["at_work"]) > sensors.SETTLED
+    put(sensors, ANSWER_SECONDS=0.01)
+    assert sensors._answer(["sleep", "60"]) == ""
     part = {"state": "done", "began": "", "seconds": 1.0, "figures": found, "error": ""}
     assert len(page(Measured(folder, {}, {}, {"sensors": part})).splitlines()) > 15
 

@@ -1,7 +1,7 @@
 """Addresses and sensors of Intel's GPUs. A driver in C that was made with the headers of Level Zero has been
 read in the same ways as the library here; of addresses, behind the loader of Level Zero 1.8."""
 
-# ruff: noqa: N802
+# ruff: noqa: N802, N815
 
 from __future__ import annotations
 
@@ -70,14 +70,11 @@ class Sysman(LevelZero):
     """The same by zes_api.h: GPU 1 of two stacks with UUIDs 10 to 12, and GPU 3 with UUID 30, whose driver
     tells no types of power domains and has no engines."""
 
-    asked = False
-    seconds = 0
+    zesDriverGet = LevelZero.zeDriverGet
+    asked, seconds = False, 0
 
     def zesInit(self, flags: int) -> int:
         return 0 if flags == 0 else 0x78000004
-
-    def zesDriverGet(self, count: Any, handles: Any) -> int:
-        return self.zeDriverGet(count, handles)
 
     def zesDeviceGet(self, driver: ctypes.c_void_p, count: Any, handles: Any) -> int:
         self.asked = True
@@ -112,51 +109,37 @@ class Sysman(LevelZero):
             domain.type = type
         return 0
 
-    def zesPowerGetEnergyCounter(self, handle: ctypes.c_void_p, found: Any) -> int:
-        return self.counted("Power", handle, found)
-
-    def zesEngineGetActivity(self, handle: ctypes.c_void_p, found: Any) -> int:
-        return self.counted("Engine", handle, found)
-
-    def counted(self, kind: str, handle: ctypes.c_void_p, found: Any) -> int:
-        self.seconds += 1
-        found._obj.time = 10**6 * self.seconds
-        found._obj.value = int(10**6 * self.seconds * self.part(kind, handle)[2])
-        return 0
-
-    def zesFrequencyGetState(self, handle: ctypes.c_void_p, found: Any) -> int:
-        assert found._obj.stype == 0x1B
-        found._obj.actual = self.part("Frequency", handle)[2]
-        found._obj.reasons = {1500: 0x101}.get(found._obj.actual, 0)
-        return 0
-
-    def zesMemoryGetState(self, handle: ctypes.c_void_p, found: Any) -> int:
-        assert found._obj.stype == 0x1E
-        found._obj.size, found._obj.free = 64, 64 - int(self.part("Memory", handle)[2])
-        return 0
-
-    def zesTemperatureGetState(self, handle: ctypes.c_void_p, found: Any) -> int:
-        found._obj.value = self.part("Temperature", handle)[2]
+    def state(self, kind: str, handle: ctypes.c_void_p, found: Any) -> int:
+        state, value, self.seconds = found._obj, self.part(kind, handle)[2], self.seconds + 1
+        if kind in ("Power", "Engine"):
+            state.time, state.value = 10**6 * self.seconds, int(10**6 * self.seconds * value)
+        elif kind == "Frequency" and state.stype == 0x1B:
+            state.actual, state.reasons = value, {1500: 0x101}.get(int(value), 0)
+        elif kind == "Memory" and state.stype == 0x1E:
+            state.size, state.free = 64, 64 - int(value)
+        else:
+            state.value = value
         return 0
 
 
-for kind, described, listed, asked in (
-    ("Power", 0xD, "DeviceEnumPowerDomains", "PowerGetProperties"),
-    ("Engine", 0x5, "DeviceEnumEngineGroups", "EngineGetProperties"),
-    ("Frequency", 0x9, "DeviceEnumFrequencyDomains", "FrequencyGetProperties"),
-    ("Memory", 0xB, "DeviceEnumMemoryModules", "MemoryGetProperties"),
-    ("Temperature", 0x14, "DeviceEnumTemperatureSensors", "TemperatureGetProperties"),
+for kind, described, names in (
+    ("Power", 0xD, "DeviceEnumPowerDomains PowerGetProperties PowerGetEnergyCounter"),
+    ("Engine", 0x5, "DeviceEnumEngineGroups EngineGetProperties EngineGetActivity"),
+    ("Frequency", 0x9, "DeviceEnumFrequencyDomains FrequencyGetProperties FrequencyGetState"),
+    ("Memory", 0xB, "DeviceEnumMemoryModules MemoryGetProperties MemoryGetState"),
+    ("Temperature", 0x14, "DeviceEnumTemperatureSensors TemperatureGetProperties TemperatureGetState"),
 ):
-    setattr(Sysman, f"zes{listed}", partialmethod(Sysman.listed, kind))
-    setattr(Sysman, f"zes{asked}", partialmethod(Sysman.described, kind, described))
+    of_kind = {"listed": (kind,), "described": (kind, described), "state": (kind,)}
+    for name, (method, words) in zip(names.split(), of_kind.items()):
+        setattr(Sysman, f"zes{name}", partialmethod(getattr(Sysman, method), *words))
 
 
 def test_a_device_is_found_by_its_uuid_and_what_it_has_not_is_unknown(
     monkeypatch: pytest.MonkeyPatch, comes_to_what_was_read: ComesTo
 ) -> None:
     def broken(library: type, failing: str, how: object) -> None:
-        known = {failing: how} if failing else {}
-        monkeypatch.setattr(level_zero.ctypes, "CDLL", lambda name: type("Library", (library,), known)())
+        made = type("Library", (library,), {failing: how} if failing else {})
+        monkeypatch.setattr(level_zero.ctypes, "CDLL", lambda name: made())
 
     def address(of: int | str, failing: str = "", how: object = lambda self, *words: 0x78000001) -> str:
         broken(LevelZero, failing, how)

@@ -42,6 +42,16 @@ def step_memory(graph: Graph, narrow: int, examples: int, ranks: int = 1) -> Ste
     return StepMemory(kept, passes.all_gradients, passes.highest, passes.highest_by_onednn)
 
 
+def forward_memory(graph: Graph, narrow: int, examples: int) -> int:
+    """The most bytes at any moment of a forward pass that no backward pass follows, as in a validation.
+
+    Raises MissingReading, as `step_memory`.
+    """
+    passes = _Passes(graph, narrow, examples, keeps_gradients=False, learns=False)
+    passes.forward()
+    return passes.highest - passes.all_gradients
+
+
 @dataclass
 class _Passes:
     """Tensors by the number of their memory, which some share."""
@@ -51,6 +61,8 @@ class _Passes:
     examples: int
     keeps_gradients: bool
     """Whether gradients stay from step to step: those of a group are parts of DDP's buckets."""
+    learns: bool = True
+    """Whether a backward pass follows, for which tensors are kept."""
     live: int = 0
     gradients: int = 0
     """Bytes of the gradients of weights that are there now."""
@@ -109,7 +121,7 @@ class _Passes:
         self._hold(place)
         inside = own.inside * self.examples + own.once + self._copied_weights(node, own.narrow_weights)
         self._look(inside + own.forward * self.examples, self._copied_weights(node, own.blocked_weights))
-        if node.name in graph.trained:
+        if self.learns and node.name in graph.trained:
             tensors = [self._lies[node.inputs[index]] for index in own.keeps]
             tensors += [place] if own.keeps_output else []
             for tensor in tensors:

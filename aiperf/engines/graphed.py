@@ -68,8 +68,7 @@ class Graphed(Engine):
         self.prepare(examples, labels)
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
-        """Replays the captured step; a last smaller batch of an epoch is eager, because a graph has one
-        shape.
+        """Replays the captured step; one of a batch of another shape is eager, because a graph has one shape.
 
         The loss is a copy, because the next replay overwrites it. The gradients are those of the graph's own
         memory, unless others may change them.

@@ -20,8 +20,8 @@ from nas.modules import Network
 
 
 class FusedGraphed(Graphed):
-    """Captures the step of the fused network. What is eager in a graphed step, such as the last and smaller
-    one of a trial, is fused here, unless the network is wrapped."""
+    """Captures the step of the fused network. What is eager in a graphed step, such as one of another shape,
+    is fused here, unless the network is wrapped."""
 
     name: ClassVar[str] = "fused-graphed"
 

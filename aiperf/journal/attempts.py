@@ -101,6 +101,12 @@ class Leg:
     nonce_time: float = 0.0
 
     @property
+    def kind(self) -> str:
+        """Kind of its devices as torch names it, if that is "cuda": only these state a version of CUDA."""
+        first = next(iter(self.devices.values()), None)
+        return "cuda" if first and "cuda" in first.software else ""
+
+    @property
     def groups(self) -> int:
         """Number of groups."""
         return len(self.began.groups)

@@ -31,13 +31,19 @@ class Memory:
         self._overflow = min(self._overflow, graph.num_activations * examples)
 
     def bounded(
-        self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: float
+        self,
+        chosen: Point,
+        graph: Graph,
+        training: TrainingConfig,
+        ranks: int,
+        device_bytes: float,
+        kind: str = "",
     ) -> Point:
-        """`chosen`, with the configured batch unless a larger one is known to fit."""
+        """`chosen`, with the configured batch unless a larger one is known to fit into devices of a kind."""
         if chosen.batch <= 1:
             return chosen
         examples = int(-(-chosen.batch * training.batch_size // ranks))
-        needed = training_bytes(graph, training, examples, ranks)
+        needed = training_bytes(graph, training, examples, ranks, kind)
         fits = needed is not None and needed <= SHARE * device_bytes
         if fits and graph.num_activations * examples < self._overflow:
             return chosen

@@ -303,8 +303,8 @@ class Jobs:
         chosen = parent.point if parent else configured_point(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)
-        device_bytes = self.run.leg.least_memory_bytes
-        chosen = self._memory.bounded(chosen, candidate.graph, training, ranks, device_bytes)
+        leg, graph = self.run.leg, candidate.graph
+        chosen = self._memory.bounded(chosen, graph, training, ranks, leg.least_memory_bytes, leg.kind)
         return hyper_parameters(chosen, training, candidate.parent is not None, ranks)
 
     def _point(self, trial: Trial) -> Point:

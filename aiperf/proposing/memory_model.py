@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from aiperf.config import AUTO_STEP, TrainingConfig
+from aiperf.proposing.plan import validated_at_once
 from nas.graph import Graph
 from nas.layers import MissingReading
 from nas.matrices import hidden_matrices
-from nas.memory import step_memory
+from nas.memory import forward_memory, step_memory
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 PROCESSOR = "cpu"
 GRAPHED, CAPTURING = ("graphed", "fused-graphed"), ("cuda",)
 """The engines that capture steps, and the kinds of device that can."""
+CHECKED = 5
+"""Copies of all gradients that the check of a captured step holds, at most: in 16 bits those of the eager
+step, of one in fp32 and of an eager one of as many examples, the last two also averaged over a group."""
 
 
 def training_bytes(
@@ -24,24 +29,40 @@ def training_bytes(
     """Memory in bytes of a trial on one of `ranks` devices of a kind, with `examples` per step on that
     device: the step itself, and the copy of the best network so far that each rank holds, with its optimizer
     state; a graph, if steps are captured or may be. None: unknown, because a layer does not state its
-    memory."""
+    memory.
+
+    A captured step takes the place of the eager ones, whose memory is returned before the capture. But only
+    its replays may use its memory: what is done between them needs its own. The check of a capture comes
+    before there is a best network.
+    """
     parts = step_parts(graph, training, examples, ranks, kind)
     if parts is None:
         return None
     captured = training.step in GRAPHED or (training.step == AUTO_STEP and kind in CAPTURING)
-    more = graph_bytes(graph, training, examples, ranks) if captured else 0
     best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
-    return sum(parts.values()) + best + (more or 0)
+    if not captured:
+        return sum(parts.values()) + best
+    checked = CHECKED * parts["gradients"] + parts["examples"]
+    besides = max(checked, best + _between_replays(graph, training, ranks))
+    return sum(parts.values()) + _of_graph(parts) + besides
 
 
 def graph_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks: int) -> int | None:
-    """Memory in bytes that a captured step keeps between its replays, in addition to that of an eager step,
-    such as the last and smaller one of a trial: CUDA graphs have memory of their own for all that the step
-    computes, and for the batch."""
+    """Memory in bytes that a captured step takes in addition to an eager one: for the batch that its replays
+    read, and for the gradients of the last pass before the capture."""
     parts = step_parts(graph, training, examples, ranks)
-    if parts is None:
-        return None
-    return sum(parts[part] for part in ("gradients", "activations", "temporary", "examples"))
+    return None if parts is None else _of_graph(parts)
+
+
+def _of_graph(parts: Mapping[str, int]) -> int:
+    return parts["gradients"] + parts["examples"]
+
+
+def _between_replays(graph: Graph, training: TrainingConfig, ranks: int) -> int:
+    """Temporary memory in bytes of what a rank does between steps: a validation, or the optimizer's step."""
+    examples = -(-validated_at_once(graph, ranks) // ranks)
+    answers = forward_memory(graph, ELEMENT_BYTES[training.format], examples)
+    return max(answers + examples * graph.head.example_bytes(graph.input), _update_bytes(graph, training))
 
 
 def step_parts(

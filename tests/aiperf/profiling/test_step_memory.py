@@ -6,11 +6,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.profiler import profile
 
 from aiperf.conduct.actions import Keep
 from aiperf.data import load
@@ -18,7 +20,15 @@ from aiperf.device import bind
 from aiperf.errors import WorldError
 from aiperf.parallel.parallel import Solo
 from aiperf.profiling.rank_process import refuse_too_large
-from aiperf.profiling.steps import TrialSteps, marked_nodes, measure_memory, predict_memory, run_rounds
+from aiperf.profiling.steps import (
+    ALLOCATION,
+    TrialSteps,
+    marked_nodes,
+    measure_memory,
+    predict_memory,
+    raw_events,
+    run_rounds,
+)
 from aiperf.profiling.work import ProfileWork, of_seed
 from aiperf.proposing.memory_model import step_parts, training_bytes
 from aiperf.tasks.registry import task_of_graph
@@ -31,6 +41,7 @@ from analysis.readings.profile_spans import spans
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Attention, Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
+from nas.memory import forward_memory
 from nas.modules import Network
 from nas.morphisms.sites import replaced
 from nas.record import graph_from_json
@@ -154,6 +165,16 @@ def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) ->
         assert sum(modelled.values()) - modelled["temporary"] - modelled["onednn"] < measured.peak
     else:
         assert sum(modelled.values()) == pytest.approx(measured.peak, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["images", "text", "other text"])
+def test_a_validation_takes_what_the_model_says(name: str) -> None:
+    attempt = steps_of(MODELLED[name], examples=4 * EXAMPLES).attempt
+    with torch.inference_mode(), profile(profile_memory=True) as profiler:
+        attempt.network.eval()(attempt.batches.next[0])
+    changes = sorted((e.start_ns(), e.nbytes()) for e in raw_events(profiler) if e.name() == ALLOCATION)
+    modelled = forward_memory(MODELLED[name], FP32, 4 * EXAMPLES)
+    assert modelled == pytest.approx(max(accumulate(amount for _, amount in changes)), rel=0.02)
 
 
 def test_only_what_is_known_not_to_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

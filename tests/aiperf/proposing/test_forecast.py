@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 import pytest
 
 from aiperf.config import with_overrides
 from aiperf.proposing.forecast import forecast
-from aiperf.proposing.hyper import Memory, configured_point
+from aiperf.proposing.hyper import SHARE, Memory, configured_point
 from aiperf.proposing.memory_model import step_parts, training_bytes
+from aiperf.proposing.plan import EXAMPLES_AT_ONCE
 from nas.layers import Layer, MissingReading, ReLU
 from nas.matrices import hidden_matrices
-from nas.memory import step_memory
+from nas.memory import forward_memory, step_memory
 from nas.ops import OPS
 from nas.seeds import residual, resnet50
 from nas.text_seeds import llama_1x64
 from tests.aiperf.presets import resolved_preset
+from tests.aiperf.proposing.test_jobs import doubled
 
 TRAINING = replace(resolved_preset("digits").training, format="fp32", batch_size=50)
 
@@ -75,14 +77,31 @@ def test_muon_needs_most_after_the_passes_of_a_small_batch() -> None:
     assert muon["temporary"] == max(adamw["temporary"], 12 * largest + grams - muon["activations"])
 
 
-def test_a_graph_keeps_all_that_a_step_computes() -> None:
-    seed = resnet50((3, 64, 64))
+@pytest.mark.parametrize(("side", "images"), [(64, 8), (8, 4096)], ids=["validated", "checked"])
+def test_a_captured_step_takes_the_place_of_eager_ones(side: int, images: int) -> None:
+    """A validation cannot use its memory; where an image is small, the check of the capture needs more."""
+    seed = resnet50((3, side, side))
     step, graphed, auto = (replace(TRAINING, step=name) for name in ("eager", "graphed", "auto"))
-    eager = training_bytes(seed, step, 8, 1, "cuda")
-    parts = step_parts(seed, step, 8, 1, "cuda")
-    more = sum(parts[part] for part in ("gradients", "activations", "temporary", "examples"))
-    assert training_bytes(seed, graphed, 8, 1) == training_bytes(seed, auto, 8, 1, "cuda") == eager + more
-    assert training_bytes(seed, auto, 8, 1, "npu") == eager  # which captures nothing
+    eager = training_bytes(seed, step, images, 1, "cuda")
+    parts = step_parts(seed, step, images, 1, "cuda")
+    best = eager - sum(parts.values())
+    validated = best + forward_memory(seed, 4, EXAMPLES_AT_ONCE) + EXAMPLES_AT_ONCE * (4 * 3 * side**2 + 8)
+    checked = 5 * parts["gradients"] + parts["examples"]
+    assert (checked > validated) is (side == 8)
+    found = sum(parts.values()) + parts["gradients"] + parts["examples"] + max(checked, validated)
+    assert training_bytes(seed, graphed, images, 1) == training_bytes(seed, auto, images, 1, "cuda") == found
+    assert training_bytes(seed, auto, images, 1, "npu") == eager  # which captures nothing
+
+
+def test_a_larger_batch_leaves_room_for_a_capture_on_devices_that_can() -> None:
+    first, _ = doubled({})
+    graph = [first.jobs._in_flight._each[first.dispatch().trial.number].graph for _ in range(3)][-1]
+    eager = training_bytes(graph, first.config.training, 100, 1)
+    for software, batch_size in (({}, 100), ({"cuda": "12.8"}, 50)):
+        story, _ = doubled({}, memory_bytes=ceil(eager / SHARE))
+        devices = story.replay.leg.devices
+        devices |= {rank: replace(ready, software=software) for rank, ready in devices.items()}
+        assert [story.dispatch().trial.hyper.batch_size for _ in range(3)] == [50, 50, batch_size]
 
 
 def test_the_gradients_of_a_group_stay_in_their_buckets() -> None:

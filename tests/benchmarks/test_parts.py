@@ -85,11 +85,7 @@ class WithSensors(Cpu):
 
 @pytest.mark.parametrize(("watts", "faults"), [(fake.WATTS, 0), (2 * fake.WATTS, 1)])
 def test_sensors_beside_the_vendors_tool(
-    setting: Setting,
-    monkeypatch: pytest.MonkeyPatch,
-    put: Callable[..., None],
-    watts: float,
-    faults: int,
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, put: Callable[..., None], watts: float, faults: int
 ) -> None:
     """NVML, nvidia-smi and the clock are stand-ins; work, readings and comparison are real."""
     folder, tool = setting.folder, setting.folder / "nvidia-smi"

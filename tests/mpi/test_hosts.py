@@ -100,10 +100,7 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(
     directory: Path, tmp_path: Path
 ) -> None:
     more = ("--silence-seconds", SILENCE_SECONDS, "--set", f"training.epochs=[{EPOCHS}]")
-    with (
-        joined_hosts(tmp_path) as hosts,
-        started(hosts.run(*tiny(directory, 1.75, *more)), directory) as job,
-    ):
+    with joined_hosts(tmp_path) as hosts, started(hosts.run(*tiny(directory, 1.75, *more)), directory) as job:
         job.wait_for('"Closed"', count=4)
         before = steps_of_beta(directory)
         hosts.switch.cut("beta")

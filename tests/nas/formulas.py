@@ -72,11 +72,7 @@ def formula(
         case layers.AveragePool(kernel=kernel, stride=stride, padding=padding, ceil_mode=True):
             y = F.avg_pool2d(x, kernel, stride, margins(kernel, padding), ceil_mode=True)
         case layers.AveragePool(kernel=kernel, stride=stride, padding=padding):
-            (down, right), (high, wide), (by, across) = (
-                margins(kernel, padding),
-                both(kernel),
-                both(stride),
-            )
+            (down, right), (high, wide), (by, across) = (margins(kernel, padding), both(kernel), both(stride))
             y = F.pad(x, (right, right, down, down)).unfold(2, high, by).unfold(3, wide, across).mean((4, 5))
         case layers.AdaptiveAveragePool(size=size):
             (rows, columns), (height, width) = (

@@ -148,10 +148,7 @@ def compiler() -> object:
 VARIABLE_CASES = (
     *(
         Case(
-            places(where),
-            tuple(names.split()),
-            *call,
-            given=dict(each.split("=") for each in given.split()),
+            places(where), tuple(names.split()), *call, given=dict(each.split("=") for each in given.split())
         )
         for where, names, given, *call in rows("variables.txt")
     ),

@@ -64,10 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", SAID)
 def test_it_says_the_same(
-    name: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    as_it_was_read: Callable[[str, str], None],
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, as_it_was_read: Callable[[str, str], None]
 ) -> None:
     monkeypatch.chdir(folder)
     as_it_was_read(said(SAID[name].split()), name)

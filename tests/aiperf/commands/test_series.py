@@ -151,8 +151,7 @@ print(*found, *scheduler_warning.noted())
 
 
 @pytest.mark.parametrize(
-    ("number", "answer"),
-    [(signal.SIGINT, "75 True"), (signal.SIGUSR1, f"75 False {int(signal.SIGUSR1)}")],
+    ("number", "answer"), [(signal.SIGINT, "75 True"), (signal.SIGUSR1, f"75 False {int(signal.SIGUSR1)}")]
 )
 def test_a_signal_reaches_the_run_by_its_series(number: signal.Signals, answer: str) -> None:
     words = [sys.executable, "-c", PARENT, CHILD]

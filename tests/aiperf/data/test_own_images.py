@@ -164,11 +164,7 @@ def refused_split(labels: Indices, training: int, validation: int) -> str:
     return refused_by(take_validation, labels, of_parts(training, validation), "here", "abc")
 
 
-@given(
-    st.lists(st.integers(1, 40), min_size=3, max_size=3),
-    st.integers(0, 40),
-    st.integers(1, 40),
-)
+@given(st.lists(st.integers(1, 40), min_size=3, max_size=3), st.integers(0, 40), st.integers(1, 40))
 def test_what_is_advised_for_a_small_class_can_be_followed(
     by_class: list[int], training: int, validation: int
 ) -> None:

@@ -23,16 +23,7 @@ from aiperf.ranks.world import Gone
 from aiperf.wire import messages
 from aiperf.wire.clocks import ROUND_TRIPS
 from aiperf.wire.layout import Bye, Describe, Described, Hello, Lost, MasterBeat, ToAll, layout
-from aiperf.wire.messages import (
-    Assign,
-    Evaluate,
-    Quit,
-    Setup,
-    TimeOfDay,
-    ToGroup,
-    pack,
-    unpack,
-)
+from aiperf.wire.messages import Assign, Evaluate, Quit, Setup, TimeOfDay, ToGroup, pack, unpack
 from aiperf.wire.reports import Finished, FromGroup, Ready
 from aiperf.wire.trial import HyperParameters, State, Trial
 from tests.aiperf.training.test_worker import CONFIG

@@ -71,9 +71,5 @@ def test_percentiles_are_those_of_the_sorted_latencies() -> None:
     """LoadGen takes those of 1,000 latencies that have 500, 900, … below them."""
     places = {"50.00": 500, "90.00": 900, "95.00": 950, "97.00": 970, "99.00": 990, "99.90": 999}
     assert Latencies.of(float(value) for value in reversed(range(1000))) == Latencies(
-        number=1000,
-        mean=499.5,
-        least=0.0,
-        most=999.0,
-        percentiles=places,
+        number=1000, mean=499.5, least=0.0, most=999.0, percentiles=places
     )

@@ -177,6 +177,12 @@ class QueuedSystem(System):
         self._thread = threading.Thread(target=self._serve, name="answers")
         self._thread.start()
 
+    def computing(self) -> ExitStack:
+        """Without trying kernels out, which each new number of waiting queries would begin again."""
+        stack = super().computing()
+        stack.enter_context(self.device.untuned())
+        return stack
+
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
         """Puts the samples of a query into the queue, with the time at which they were due."""
         began = perf_counter()

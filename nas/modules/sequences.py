@@ -48,7 +48,8 @@ class _Squares(nn.Module):
     """The square of the ReLU, element by element."""
 
     def forward(self, values: Tensor) -> Tensor:
-        return relu(values).square()
+        positive = relu(values)
+        return positive * positive  # `square` would be in fp32 under autocast on CUDA
 
 
 class _Pairs(nn.Module):
@@ -174,10 +175,12 @@ class _Mixture(nn.Module):
     def _made(self, rows: Tensor, load: list[int]) -> Tensor:
         """What each expert makes of its rows, which stand one expert after the other."""
         parts = []
-        for expert, own in enumerate(rows.split(load)):
-            hidden = linear(own, self.up[expert])
-            hidden = silu(linear(own, self.gate[expert])) * hidden if self.gated else gelu(hidden)
-            parts.append(linear(hidden, self.down[expert]))
+        # Not by index, whose backward pass writes the gradient of all experts for each of them.
+        weights = zip(self.up.unbind(), (self.gate if self.gated else self.up).unbind(), self.down.unbind())
+        for own, (up, gate, down) in zip(rows.split(load), weights):
+            hidden = linear(own, up)
+            hidden = silu(linear(own, gate)) * hidden if self.gated else gelu(hidden)
+            parts.append(linear(hidden, down))
         return torch.cat(parts)
 
     @torch.no_grad()

@@ -48,12 +48,8 @@ class Prediction:
         return torch.zeros(3, dtype=torch.int64, device=device)
 
     def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Each byte by itself is rounded and bounded, so that sums are exact in every order."""
-        nats = cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), reduction="none")
-        finite = nats.isfinite()
-        units = (nats * (UNIT / log(2))).round().clamp(0, MOST_BITS * UNIT)
-        known = units.where(finite, units.new_zeros(())).long()
-        return torch.stack([known.sum(), torch.ones_like(known).sum(), (~finite).sum()])
+        """The sums of `answers`."""
+        return self.answers(outputs, targets).sum(0)
 
     def tally(self, examples: int, *judged: int) -> Tally:
         """Raises NotFinite for bytes without a finite probability: their bits are not known, so no sum
@@ -67,8 +63,14 @@ class Prediction:
         return Predicted(examples, units, of_bytes)
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Each window by itself, as `judged` counts it: bits in units, bytes, bytes without a finite one."""
-        return torch.stack([self.judged(*each) for each in zip(outputs.split(1), targets.split(1))])
+        """Of each window its bits in units, its bytes, and its bytes without finite ones. Each byte by itself
+        is rounded and bounded, so that sums are exact in every order."""
+        nats = cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), reduction="none")
+        finite = nats.isfinite()
+        units = (nats * (UNIT / log(2))).round().clamp(0, MOST_BITS * UNIT)
+        known = units.where(finite, units.new_zeros(())).long()
+        each = torch.stack([known, torch.ones_like(known), (~finite).long()], dim=1)
+        return each.view(*targets.shape, -1).sum(1)
 
     def judged_answer(self, answer: Numbers, target: Tensor) -> Numbers:
         """The logged answer itself, which `answers` made in the form of `judged`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +14,8 @@ import torch
 from aiperf.config import load_preset
 from aiperf.data import load
 from aiperf.data.splits import Split
-from aiperf.device import bind
-from aiperf.inference.systems import AnsweringNetwork, SampleLibrary
+from aiperf.device import Cpu, bind
+from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, SampleLibrary
 from aiperf.parallel.parallel import Solo
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import evaluate
@@ -66,3 +68,11 @@ def test_answers_add_up_to_what_a_validation_finds(preset: str) -> None:
     tally = answering.tally(answers, library.targets())
     assert tally.of == split.num_examples == len(answers)
     assert tally.agrees(found)
+
+
+def test_a_server_tries_no_kernels_out_for_each_number_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = list[str]()
+    monkeypatch.setattr(Cpu, "untuned", lambda self: nullcontext(entered.append("untuned")))
+    system: Any = QueuedSystem(None, None, None, bind("cpu", 0), "fp32", 1, True)  # type: ignore[arg-type]
+    system.close()
+    assert entered == ["untuned"]

@@ -35,10 +35,11 @@ _ADVICE = ("Set TORCH", "For even more developer context", "You can suppress thi
 
 def gist(message: str) -> str:
     """One line of a message: its first, and its last if the first only announces more. So begin Triton's
-    errors, with a place in a kernel whose lines follow, and torch's of what its compilers raised."""
+    errors, with a place in a kernel whose lines follow, and torch's of what its compilers raised or NCCL."""
     lines = [line.strip() for line in message.splitlines() if not line.startswith(_ADVICE)]
     first, *more = list(filter(None, lines)) or [""]
-    return f"{first} {more[-1]}" if more and first.endswith(":") else first
+    announces = first.endswith(":") or "NCCL error in: " in first
+    return f"{first} {more[-1]}" if more and announces else first
 
 
 def scaled(value: float, unit: str, digits: int = 4) -> str:

@@ -132,6 +132,7 @@ class _Rank:
             self.does("the all-reduce within the host")
             first = self._position - place.device_index
             ours = dist.new_group(list(range(first, first + self._local)), use_local_synchronization=True)
+            self.slowest(0.0, ours)  # makes the connections
             seconds = planned * (WITHIN_SHARE if pairs else 1.0)
             self.part = replace(self.part, within=tuple(self._all_reduces(ours, seconds)))
         for index, each in enumerate(pairs):

@@ -21,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device
+from aiperf.device.device import is_out_of_memory
 from aiperf.device.dynamo import load_dynamo
 from aiperf.host import variables
 from aiperf.parallel.parallel import Parallel
@@ -119,6 +120,8 @@ class Ddp(Parallel):
         return summed
 
     def is_of_another(self, error: Exception) -> bool:
+        if is_out_of_memory(error):  # which NCCL reports by the same class
+            return False
         return isinstance(error, dist.DistError) or any(words in str(error) for words in LOST_CONNECTION)
 
     def close(self) -> None:

@@ -227,13 +227,15 @@ def _of_logs(rank: Rank) -> str:
 def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
     """Makes the first step: its loss, and how many examples this rank saw.
 
-    There is no collective before all ranks have their gradients: what fails in a first step, memory mostly,
-    then ends the trial and leaves the group whole.
+    There is no collective before all ranks have their gradients, but for those of synchronised batch norms:
+    what fails in a first step, memory mostly, then ends the trial and leaves the group whole.
     """
     parallel, failure = rank.parallel, None
     try:
         loss, examples = _backward(attempt, 0, None)
     except Exception as error:  # a trial is foreign code; it is the cause of what is raised below
+        if rank.training.normalises_over(parallel.ranks):
+            raise  # the others wait in the collectives of their batch norms
         failure = error
     try:
         if agree(parallel, failure is not None):

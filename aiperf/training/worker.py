@@ -28,6 +28,7 @@ from aiperf.data.training import NotFinite
 from aiperf.device import Device, cgroup, count_devices
 from aiperf.device.device import PREPARING, TRAINING, is_out_of_memory
 from aiperf.device.near_cores import stay_near
+from aiperf.engines.agreement import ELSEWHERE
 from aiperf.engines.engine import placed
 from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import AiperfError, DataError, GroupBroken
@@ -366,6 +367,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.device.aside(PREPARING).join(*attempt.tensors)
         graph, ranks = attempt.network.graph, self.parallel.ranks
         refused = why_not(begin.engine, graph, self.device, training, ranks)
+        if agree(self.parallel, bool(refused)):
+            refused = refused or ELSEWHERE
         attempt.engine_name, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
         threads = self._use_threads(attempt)
         self.trained = TrainedTrial(self.rank, attempt, self._happened)

@@ -63,7 +63,7 @@ class Prediction:
         return Predicted(examples, units, of_bytes)
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of each window its bits in units, its bytes, and its bytes without finite ones. Each byte by itself
+        """Bits of each window in units, its bytes, and its bytes without finite ones. Each byte by itself
         is rounded and bounded, so that sums are exact in every order."""
         nats = cross_entropy(outputs.float().flatten(0, 1), targets.flatten(), reduction="none")
         finite = nats.isfinite()

@@ -258,6 +258,7 @@ def test_an_engine_is_refused_only_if_its_step_differs_on_several_batches(wrong:
         ("no such kernel\nand a long story", "RuntimeError: no such kernel"),
         ("at 45:8:\n    x = 1\n\nno such tile\nSet TORCH_LOGS=1", "RuntimeError: at 45:8: no such tile"),
         ("CUDNN_STATUS_ALLOC_FAILED", "OutOfMemoryError: CUDNN_STATUS_ALLOC_FAILED"),
+        ("NCCL error in: a.cpp:1\nLast error:\ntwins", "RuntimeError: NCCL error in: a.cpp:1 twins"),
     ],
 )
 def test_what_an_engine_raises_is_the_reason(message: str, reason: str) -> None:

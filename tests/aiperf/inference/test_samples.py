@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -73,6 +72,5 @@ def test_answers_add_up_to_what_a_validation_finds(preset: str) -> None:
 def test_a_server_tries_no_kernels_out_for_each_number_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = list[str]()
     monkeypatch.setattr(Cpu, "untuned", lambda self: nullcontext(entered.append("untuned")))
-    system: Any = QueuedSystem(None, None, None, bind("cpu", 0), "fp32", 1, True)  # type: ignore[arg-type]
-    system.close()
+    QueuedSystem(None, None, None, bind("cpu", 0), "fp32", 1, True).close()  # type: ignore[arg-type]
     assert entered == ["untuned"]

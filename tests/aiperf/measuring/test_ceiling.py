@@ -172,26 +172,25 @@ def test_a_seed_that_takes_too_long_is_not_begun(device: Device, monkeypatch: py
     assert measured(device, large).seed is None
 
 
+def clocked(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int], float]) -> None:
+    """On this clock a pass of so many images takes so long, and nothing else does."""
+    now = [0.0]
+
+    def pass_of(network: object, device: Device, format: str, batch_size: int) -> Step:
+        return lambda: now.__setitem__(0, now[0] + seconds(batch_size))
+
+    monkeypatch.setattr(before_span, "passes", pass_of)
+    monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
+
+
 def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image takes 10 ms on this clock: two passes of 8 images fit into 0.25 s, not of 16."""
-    now, batches = [0.0], list[int]()
-
-    def passes(network: object, device: Device, format: str, batch_size: int) -> Step:
-        batches.append(batch_size)
-
-        def once() -> None:
-            now[0] += 0.01 * batch_size
-
-        return once
-
-    monkeypatch.setattr(before_span, "passes", passes)
-    monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
-    found = before_span.largest_batch(device, WORK, rate=1e12, seconds=0.25)
-    assert found is not None
-    assert found.batch_size == 8
-    assert batches == [2, 8]
+    """An image takes 10 ms: two passes of 8 images fit into 0.25 s, not of 16."""
+    batches = list[int]()
+    clocked(monkeypatch, lambda batch_size: batches.append(batch_size) or 0.01 * batch_size)
+    found: Any = before_span.largest_batch(device, WORK, rate=1e12, seconds=0.25)
+    assert (found.batch_size, batches) == (8, [2, 2, 8, 8])
 
 
 class HalfBatch(Threaded):
@@ -206,24 +205,18 @@ def test_the_rate_of_an_accelerator_is_that_of_the_largest_batch_with_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pass in which its libraries try out kernels takes nothing of the time."""
-    now, made = [0.0], [0]
+    made = list[int]()
 
-    def passes(network: object, device: Device, format: str, batch_size: int) -> Step:
-        def once() -> None:
-            if batch_size > WORK.batch_size // 2:
-                raise torch.OutOfMemoryError
-            made[0] += 1
-            now[0] += 0.1 if made[0] > 1 else 60.0
+    def seconds(batch_size: int) -> float:
+        if batch_size > WORK.batch_size // 2:
+            raise torch.OutOfMemoryError
+        made.append(batch_size)
+        return 0.1 if len(made) > 1 else 60.0
 
-        return once
-
-    monkeypatch.setattr(before_span, "passes", passes)
+    clocked(monkeypatch, seconds)
     monkeypatch.setattr(before_span, "place_network", lambda *words: None)
-    monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
-    device: Any = HalfBatch({}, 0)
-    found = before_span.network_rate(device, WORK, 1e12, 0.55)
-    assert found is not None
-    assert (found.typical, made) == (pytest.approx(WORK.operations(8) / 0.1), [7])
+    found: Any = before_span.network_rate(HalfBatch({}, 0), WORK, 1e12, 0.55)  # type: ignore[arg-type]
+    assert (found.typical, made) == (pytest.approx(WORK.operations(8) / 0.1), 7 * [8])
 
 
 def full(*words: object, **options: object) -> torch.Tensor:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import Any
 
+import torch.distributed as dist
+
+from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Solo, gathered
 
 
@@ -29,3 +33,8 @@ def test_the_last_rank_has_the_bytes_of_all_in_their_order() -> None:
 def test_alone_it_is_its_own() -> None:
     assert gathered(Solo(), b"12345678") == b"12345678"
     assert gathered(Solo(), b"123456789") == b"123456789" + bytes(7)
+
+
+def test_a_lack_of_nccls_memory_is_no_fault_of_another_rank() -> None:
+    for reason, is_of_another in (("Cuda failure 2 'out of memory'", False), ("remote process exited", True)):
+        assert Ddp.is_of_another(Any, dist.DistBackendError(f"NCCL error: {reason}")) is is_of_another

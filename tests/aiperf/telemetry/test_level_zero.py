@@ -6,7 +6,6 @@ read in the same ways as the library here; of addresses, behind the loader of Le
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import partialmethod
 from typing import Any
 from uuid import UUID
@@ -59,10 +58,9 @@ class LevelZero:
 
 
 def _list(known: tuple[int, ...], count: Any, handles: Any) -> int:
-    if handles is None:
-        count._obj.value = len(known)
-    else:
-        handles[: count._obj.value] = known
+    count._obj.value = len(known)
+    if handles is not None:
+        handles[:] = known
     return 0
 
 
@@ -153,5 +151,5 @@ def test_a_device_is_found_by_its_uuid_and_what_it_has_not_is_unknown(
         return [first, {name: value for name, value in second.items() if value != first.get(name)}]
 
     assert pci_address(str(UUID(int=1))) == ""
-    known: dict[str, Callable[..., object]] = {"address": address, "read": read, "sizeof": ctypes.sizeof}
-    comes_to_what_was_read("level_zero.txt", {**globals(), **known})
+    known = {**globals(), "address": address, "read": read, "sizeof": ctypes.sizeof}
+    comes_to_what_was_read("level_zero.txt", known)

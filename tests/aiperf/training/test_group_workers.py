@@ -16,8 +16,10 @@ import pytest
 import torch
 from torch import nn
 
+from aiperf.config import TrainingConfig
 from aiperf.data import load
 from aiperf.device.device import PREPARING, TRAINING, Aside
+from aiperf.engines.agreement import ELSEWHERE
 from aiperf.engines.graphed import WARM_UP_WRAPPED
 from aiperf.journal.run_files import RunFiles
 from aiperf.parallel.parallel import Solo, make_step
@@ -119,6 +121,17 @@ def test_all_ranks_keep_the_network_that_the_leader_keeps(tmp_path: Path) -> Non
         assert leader.wait(Finished, 2).state is State.COMPLETE
 
 
+def test_an_engine_that_one_rank_cannot_use_is_used_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pair(tmp_path) as (leader, other):
+        refused = {id(other.worker.device): "no compiler"}
+        monkeypatch.setattr(worker_module, "why_not", lambda *of: refused.get(id(of[2]), ""))
+        both(leader, other, Assign(trial(0), 1))
+        assert leader.wait(Finished).state is State.COMPLETE
+    assert (leader.wait(Started).engine, leader.wait(Started).chosen) == ("eager", ELSEWHERE)
+
+
 @pytest.mark.parametrize("phase", ["building", "the first step"])
 def test_what_fails_on_one_rank_ends_the_trial_on_all_and_the_group_goes_on(
     phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -144,16 +157,19 @@ def test_what_fails_on_one_rank_ends_the_trial_on_all_and_the_group_goes_on(
     assert told.reason.startswith("rank 2 on ")
 
 
+@pytest.mark.parametrize("step", ["a first", "a later"])
 def test_what_fails_in_the_middle_of_a_step_is_told_and_breaks_the_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A first step has collectives in its synchronised batch norms, in which the other rank waits."""
     real = worker_module.build
+    monkeypatch.setattr(TrainingConfig, "normalises_over", lambda self, ranks: step == "a first")
 
     def build(rank: Any, *others: Any) -> Any:
         attempt = real(rank, *others)
         if rank.parallel.rank == 1:
             stream = rank.data.train.stream(8, 1, rank.parallel.rank, rank.parallel.ranks)
-            attempt.batches = InAdvance(islice(stream, 5), rank.device)
+            attempt.batches = InAdvance(islice(stream, 1 if step == "a first" else 5), rank.device)
         return attempt
 
     monkeypatch.setattr(worker_module, "build", build)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.events import Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
@@ -108,7 +109,8 @@ def test_after_a_killed_master_resume_loses_only_what_was_in_flight(
     ranks, devices = chance.choice(LAYOUTS)
     options = chance.choice([(), FAULT_TOLERANT])
     after = chance.uniform(0.5, SPAN_SECONDS - LEFT_SECONDS)
-    words = tiny(directory, SPAN_SECONDS / 60, "--devices-per-trial", devices)
+    # A leg that was killed ends some seconds after its last line, so that much less is left.
+    words = tiny(directory, (SPAN_SECONDS + AFTER_LAST_LINE_SECONDS) / 60, "--devices-per-trial", devices)
     with started(OPEN_MPI.run(ranks, *words, options=options), directory) as job:
         doomed = job.rank_after(0, after)
         killed = time.monotonic()

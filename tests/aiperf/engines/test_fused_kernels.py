@@ -139,10 +139,10 @@ def test_training_is_torchs_in_fp64(
     activation: Activation,
     backend: Backend,
 ) -> None:
-    """The residual of more than one reader has a batch norm of its own."""
+    """In half of the cases the residual has a batch norm of its own."""
     torch.manual_seed(1)
     x, r, norms = images(shape, dtype), images(shape, dtype), [norm(shape[1])]
-    norms += [norm(shape[1])] if added and readers > 1 else []
+    norms += [norm(shape[1])] if added and (readers > 1) != (dtype is torch.float32) else []
     wide = copy.deepcopy(nn.ModuleList(norms)).double()
     gradients = [images(shape, dtype).detach() for _ in range(readers)]
     found = Normalise(backend, norms[0], activation, readers, *norms[1:])(*((x, r) if added else (x,)))
